@@ -1,11 +1,11 @@
 """The comparison of spiders, part of `make bench`: `python bench/books.py [--runs N] [--quick] [--only KEY] [--write]`.
 
 Every contender crawls the same lists and the pages they lead to (`bookstore.py`), with the same selectors, and writes
-the same items: `shop` are generated product pages of 3 kB, `docs` real pages of the packaged documentation, and in
-`awaiting` each product of a small shop waits a second in its callback, with 8 transfers at a time. As in `run.py`
-nginx has the first core and the contender the second, they take turns, and a run that fetched another page or wrote
-another item than all others is no result. Exit 1: a floor is not held; 2: it cannot be measured here; 3: a contender
-did not do what it was asked.
+the same items. There are three workloads: `shop` has generated product pages of 3 kB, `docs` has real pages of the
+packaged documentation, and `awaiting` is a small shop where the callback of each product waits a second, with 8
+transfers at a time. As in `run.py`, nginx has the first core and the contender the second. The contenders take turns,
+and a run with other pages or items than the rest is an error. Exit 1: a floor is not held; 2: it cannot be measured
+here; 3: a contender did not do what it was asked.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ KINDS = {
 AWAITING_PAGES = 1_000
 AWAITING_PER_HOST = 8
 AWAITING_CONCURRENCY = 1024
-"""Of Lycosa, whose `concurrency` counts pages in callbacks too. In Scrapy, the bytes of such pages are limited."""
+"""For Lycosa only: its `concurrency` also counts pages in callbacks. Scrapy limits the bytes of such pages instead."""
 
 AWAITING = frozenset({"parsel", "scrapy"})
-"""The contenders that have such callbacks."""
+"""The contenders of `awaiting`. Only their spiders have callbacks that wait."""
 
 FLOORS = {("shop", "parsel"): 6.0, ("shop", "lexbor"): 12.0, ("docs", "parsel"): 3.0, ("docs", "lexbor"): 6.0}
 FLOORS["awaiting", "parsel"] = 1.0
@@ -64,7 +64,7 @@ def _none_of(setting: str, names: Sequence[str]) -> tuple[str, str]:
     return "-s", f"{setting}={json.dumps(dict.fromkeys(names))}"
 
 
-# Without the HTTP cache, which writes every page to disk, and without auto-throttle, which waits: both by design.
+# ALL_ON leaves out two that are slow by design: the HTTP cache writes every page to disk, and auto-throttle waits.
 ALL_ON = ("--robots", "-s", "http_user=ada", "-s", "http_pass=secret", "-s", "http_auth_domain=127.0.0.1")
 ALL_OFF = ("--no-robots", *_none_of("downloader_middlewares", DOWNLOADER), *_none_of("spider_middlewares", SPIDER))
 
@@ -157,7 +157,7 @@ class BookTrack(Track):
         return [*contender.program, *arguments, *many, "--log-level", "WARNING"]
 
     def _items(self, key: str, file: Path) -> tuple[str, int]:
-        """Return a digest of the items, independent of their order, and their length."""
+        """Return an order-independent digest of the items, and their total number of characters."""
         said, urls = [], Counter[str]()
         with file.open("rb") as lines:
             for line in lines:
@@ -167,7 +167,8 @@ class BookTrack(Track):
                 said.append(json.dumps(item, sort_keys=True, ensure_ascii=False))
         if urls != (wanted := Counter(self._shelves.products)):
             differing = sorted((urls - wanted) + (wanted - urls))
-            raise BadRun(f"{key}: items and products differ in {len(differing)}, among them {differing[0]}")
+            wrong = f"{len(differing)}, among them {differing[0]}"
+            raise BadRun(f"{key}: URLs with too few or too many items: {wrong}")
         digest = hashlib.blake2b("\n".join(sorted(said)).encode(), digest_size=8).hexdigest()
         return digest, sum(map(len, said))
 
@@ -302,7 +303,7 @@ def table(kind: str, results: Results) -> str:
 
 
 def verdicts(kind: str, results: Results) -> list[report.Verdict]:
-    """Return the floors that these results decide."""
+    """Return a verdict on each limit whose contenders are all in these results."""
     floors = []
     scrapy, on, off = (results.get(key) for key in ("scrapy", "all-on", "all-off"))
     for key in ("parsel", "lexbor"):
@@ -312,7 +313,8 @@ def verdicts(kind: str, results: Results) -> list[report.Verdict]:
             floors.append(report.Verdict(ratio >= floor, line))
     if on and off:
         ratio = _median(on, "cpu_per_1000") / _median(off, "cpu_per_1000")
-        line = f"{KINDS[kind]}: all middlewares cost {ratio - 1:.0%} of a page (at most {MIDDLEWARES_MAX - 1:.0%})"
+        added = f"{ratio - 1:.0%} to the CPU time of a page (at most {MIDDLEWARES_MAX - 1:.0%})"
+        line = f"{KINDS[kind]}: all middlewares add {added}"
         floors.append(report.Verdict(ratio <= MIDDLEWARES_MAX, line))
     return floors
 

@@ -1,9 +1,9 @@
 """The sites of the spider benchmark: a bookstore of generated pages, and a catalogue of real ones.
 
-    catalogue/page-1.html ...    lists: 20 links each to pages below, and one to the next list
+    catalogue/page-1.html ...    lists: each has 20 links to the pages below, and one link to the next list
     books/book-0.html ...        3 kB: title, price, stock, rating, description, breadcrumbs, a table of details
 
-Every page is a function of its number, so that each run and each machine has the same.
+Every generated page is a function of its number, so that each run and each machine has the same pages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ WORDS = [
 
 
 def products_of(pages: int) -> int:
-    """Return how many products make so many pages with their lists."""
+    """Return how many products make this number of pages, if the lists count as pages, too."""
     return max(1, pages * PER_LIST // (PER_LIST + 1))
 
 
@@ -150,9 +150,9 @@ def _prose(chance: Random, size_bytes: int) -> str:
 
 
 def real_pages(site: Path, count: int) -> list[str]:
-    """Return the paths of so many HTML pages of a site, the same ones on each machine that has the same site.
+    """Return the paths of `count` HTML pages of a site, the same ones on each machine that has the same site.
 
-    Pages that lead elsewhere at once are left out: not every crawler follows them.
+    Pages that redirect at once (`http-equiv="refresh"`) are left out: not every crawler follows such a redirect.
     """
     files = (path for path in site.rglob("*.html") if path.is_file() and not LEADS_AWAY.search(path.read_bytes()))
     paths = (path.relative_to(site).as_posix() for path in files)

@@ -2,10 +2,10 @@
 
     python bench/budget.py TIMES_FILE crawl URL... OPTIONS        the same as lycosa crawl URL... OPTIONS
 
-Every part of `PARTS` is timed where it runs, in a real crawl, with the caches as they are there, and never twice: a
-part called by another is taken out of it. Coroutines are timed step by step, so what they wait for is not counted, and
-the clock is CPU time. TIMES_FILE gets JSON: seconds by part, what the clocks took themselves (left out of the parts),
-and the CPU seconds of the process when the engine started and when it ended.
+Every part of `PARTS` is timed in a real crawl, so caches are as warm as usual. No time is counted twice: while a part
+calls another one, only the called part is charged. Coroutines are timed step by step, so what they wait for is not
+counted, and the clock is CPU time. TIMES_FILE gets JSON: seconds by part, what the clocks took themselves (left out of
+the parts), and the CPU seconds of the process when the engine started and when it ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START = "start and end of the process"
 
 REMEDIES = {
     FETCH: "a fully compiled HTTP client; the libcurl calls themselves stay",
-    PARSE: "a compiled scanner for links needs no tree; text does",
+    PARSE: "a compiled scanner can find links without a tree, but the text still needs one",
     LINKS: "a compiled `html/links.py` (parse and links in one call)",
     TEXT: "a compiled walk over the tree that joins the text",
     CHILDREN: "the same compiled module, with the recent fingerprints",
@@ -168,7 +168,7 @@ def resolve(place: str) -> tuple[Any, str]:
 
 
 def install(ledger: Ledger) -> None:
-    """Put the clocks in."""
+    """Put a clock around each of `PARTS` and around the garbage collector."""
     for place, part in PARTS.items():
         try:
             owner, name = resolve(place)
@@ -187,9 +187,9 @@ def install(ledger: Ledger) -> None:
 
 
 def rows(times: Mapping[str, Any], cpu_s: float, pages: int) -> list[Part]:
-    """Return the budget of a timed crawl of so many pages whose process took `cpu_s` CPU seconds in all.
+    """Return the budget of a timed crawl of this many pages whose process took `cpu_s` CPU seconds in all.
 
-    What the clocks took is in no row; the loop gets what no clock has seen.
+    The time that the clocks took is in no row. The row of the event loop gets the time that is in no other row.
     """
     spent = times["spent"]
     parts = {part: spent.get(part, 0.0) for part in REMEDIES if part not in (LOOP, START)}
@@ -218,7 +218,7 @@ def main() -> int:
         times["clocks_s"] = charge_s * sum(ledger.charges.values())
         times["spent"] = {part: spent - charge_s * ledger.charges[part] for part, spent in ledger.spent.items()}
 
-    setattr(Engine, "run", noted)  # noqa: B010  a type checker would rather not
+    setattr(Engine, "run", noted)  # noqa: B010  type checkers reject a plain assignment to a method
     try:
         return command()
     finally:

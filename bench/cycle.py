@@ -1,12 +1,12 @@
 """One step of the frontier benchmark, in the process that is measured. `bench/frontier.py` starts it.
 
-    cycle    push, lease, ack, commit, until every URL is archived; then the process kills itself, a batch under way
-    pending  push only, commit; then it kills itself
-    open-done, open-pending    open what is there, have a first lease, close
-    drain    open, lease and ack all there is, close
+    cycle    push, lease, ack, commit, until every URL is archived; then the process kills itself with a batch under way
+    pending  push only, commit; then the process kills itself
+    open-done, open-pending    open the state that the step before has left, take a first lease, close
+    drain    open the state, lease and ack all its URLs, close
 
-Only the calls of the frontier are timed: pages are made ready in chunks between, with the clocks stopped. The garbage
-collector is set as in a crawl. The result goes to a file, progress to standard error.
+Only the calls of the frontier are timed: between them, pages are made ready in chunks, with the clocks stopped. The
+garbage collector is set as in a crawl. The result goes to a file, progress to standard error.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GC_THRESHOLD = 20_000
 """As `lycosa.app.crawl.workers.GC_THRESHOLD`; a test compares them."""
 
 CHUNK = 100
-"""Batches made ready at a time: few enough to be no part of the memory."""
+"""Number of batches that are made ready at a time: few enough not to count in the measured memory."""
 
 SECTION_S = 0.5
-"""The clocks are read at least so often."""
+"""The longest time between two readings of the clocks."""
 
 SAY_EVERY_S = 5.0
 PARTS = 10
@@ -66,7 +66,7 @@ class Peer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do. `urls` are to be pushed, `known` are in the store already; `limit_s` ends a step early, 0 never."""
+    """What to do. `urls` URLs are to be pushed, `known` URLs are in the store; `limit_s` ends a step early, 0 never."""
 
     what: str
     module: str
@@ -83,14 +83,14 @@ class Step:
 
 
 class Meter:
-    """Clocks that run only inside `running`; samples of speed and memory between."""
+    """Clocks that run only inside `running`. After each such section, the speed and the memory are sampled."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
         self._profile = cProfile.Profile() if step.profile else None
         self._said = time.monotonic()
         self.count = 0
-        """What the speed is of: URLs pushed, or drained."""
+        """Number of URLs pushed, or drained: the speed is this number per second."""
         self.wall_s = self.cpu_s = 0.0
         self._until = 0.0
         self.samples: list[tuple[int, float]] = []
@@ -145,7 +145,7 @@ class Meter:
 
 
 def rates(samples: Sequence[tuple[int, float]]) -> list[float]:
-    """Return the speed of each tenth of the run: of equal counts, as far as the samples can tell."""
+    """Return the speed of each tenth of the run. The tenths have equal counts of URLs, as far as the samples allow."""
     total = sum(count for count, _ in samples)
     counts, walls, before = [0] * PARTS, [0.0] * PARTS, 0
     for count, wall in samples:
@@ -195,7 +195,7 @@ async def cycle(peer: Peer, step: Step) -> dict[str, Any]:
 
 
 async def pending(peer: Peer, step: Step) -> dict[str, Any]:
-    """Push without leasing, with a commit after as many pushes as there are acks in one otherwise."""
+    """Push URLs without leasing any. Commit after as many pushed URLs as a commit of the cycle has acks."""
     meter = Meter(step)
     pushed = 0
     for ready in chunks(peer, Workload(step.urls).unique()):
@@ -218,7 +218,7 @@ async def pending(peer: Peer, step: Step) -> dict[str, Any]:
 
 
 async def drain(peer: Peer, step: Step) -> dict[str, Any]:
-    """Lease and ack all URLs. After kill -9 and two openings none may be missing."""
+    """Lease and ack all URLs. None of them may be missing after kill -9 and two openings of the state."""
     meter = Meter(step)
     acks, more = 0, True
     while more and not meter.cut:
@@ -254,7 +254,7 @@ async def first_lease(peer: Peer, step: Step, began: float) -> dict[str, Any]:
         figures["forgotten"] = await peer.push(peer.prepare(workload.last(step.known).pages))
         await peer.commit()
     if peer.SAFE and (not leases or left or figures.get("forgotten")):
-        raise BadPeer(f"after reopening it gave {len(leases)} leases, and of the done URLs {figures}")
+        raise BadPeer(f"wrong leases or forgotten URLs after reopening: {len(leases)} leases, {figures}")
     return figures | {"disk": disk_bytes(step.folder)}
 
 
@@ -277,7 +277,7 @@ def write(step: Step, figures: dict[str, Any]) -> None:
 
 
 def chunks(peer: Peer, batches: Iterator[Batch]) -> Iterator[list[tuple[Batch, Any]]]:
-    """Yield some batches made ready, the first one last."""
+    """Yield lists of batches that are made ready, in reverse order: `pop` takes the first batch."""
     while chunk := [(batch, peer.prepare(batch.pages)) for batch in islice(batches, CHUNK)]:
         chunk.reverse()
         yield chunk
@@ -292,7 +292,7 @@ def anonymous_mb() -> float:
 
 
 def disk_bytes(folder: str) -> int:
-    """Return the blocks on the disk, not the lengths of the files."""
+    """Return the bytes of the blocks that the files occupy on the disk, not the lengths of the files."""
     return sum(path.stat().st_blocks * 512 for path in Path(folder).rglob("*"))
 
 

@@ -1,9 +1,9 @@
 """The speed of the DHT node and of its metadata fetches: `python bench/dht.py [--runs 3] [--quick] [--write]`.
 
-    queries     queries of thousands of addresses that one core answers, with a full table and 10,000 stored peers
+    queries     queries from thousands of addresses that one core answers, with a full table and 10,000 stored peers
     lookups     lookups of one core in a network of 50 nodes
     idle        processor time and memory of a node without queries
-    metadata    info dicts fetched from canned seeders on as many addresses of 127.0.0.0/8, all limits on;
+    metadata    info dicts fetched from canned seeders, each from another address of 127.0.0.0/8, with all limits on;
                 libtorrent does the same with the same seeders
 
 Generators and seeders run on one core, the measured program on another one. Exit 1: a result is below its floor.
@@ -83,7 +83,7 @@ def queries_table(runs: Sequence[Figures]) -> str:
 
 
 def queries_verdicts(runs: Sequence[Figures]) -> list[report.Verdict]:
-    """Return the floors. That of queries is for a core of its own: the processor time of an answer decides."""
+    """Return the floors. The floor of queries is for a whole core, so the rate is computed from the processor time."""
     cpu_us = median(run["lycosa"]["cpu_us"] for run in runs)
     memory_mb = median(run["idle"]["memory_mb"] for run in runs)
     rate = 1e6 / cpu_us

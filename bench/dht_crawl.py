@@ -1,9 +1,10 @@
 """The speed of the DHT crawler: `python bench/dht_crawl.py [--part PART]... [--known N]... [--write]`.
 
     discovery   a million synthetic infohashes on 2,000 nodes in virtual time (tests/dht/sim/discovery.py): the share
-                found against time, beside an ideal that knows all nodes; memory of the sweep with all tables full
-    triage      infohashes a second that are looked up in the queue and added to it, with N known; 95 of 100 are known,
-                drawn at random; memory
+                that is found over time, beside the share of an ideal sweep that knows all nodes; the memory of the
+                sweep with all tables full
+    triage      how many infohashes a second are looked up in a queue with N known infohashes, and added if they are
+                new; 95 of 100 are known ones, drawn at random; the memory
 
 Exit 1: a result is below its floor.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import tracemalloc
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import report
 from dht_triage import ASKED_FOR
-from finishing import deferred_signals, ended, finish, in_order
+from finishing import finish, in_order
 from running import ROOT, Figures, count, progress
 
 sys.path.insert(0, str(ROOT))
@@ -34,13 +34,14 @@ from lycosa.dht.crawler.core import sweep as sweeps
 from lycosa.dht.crawler.core.sampler_trust import SamplerTrust
 from lycosa.dht.crawler.core.sweep import Ask, Search, Sweep
 from tests.dht.sim.discovery import Discovery, KeySpace, OracleSweep, Population, bootstrap
+from tests.servers.children import started
 
 PARTS = ("discovery", "triage")
 KNOWN = (10_000_000, 30_000_000)
 SEED = 19
 MINUTES = (2, 5, 10, 30, 60, 120, 240, 360)
 NEAR_MIN, NEAR_FROM = 0.9, 5
-"""The floor holds from this minute on: before, the sweep has to find the nodes."""
+"""The least share of the ideal, and the minute from which it is required: before, the sweep has to find the nodes."""
 RATE_MIN = 200_000
 MEMORY_MAX_MB, MEMORY_KNOWN = 400, 10_000_000
 QUICK = 100
@@ -160,9 +161,7 @@ def measure_triage(known: Sequence[int]) -> dict[int, Figures]:
 
 def _child(role: str, folder: Path, known: int) -> Figures:
     command = [sys.executable, str(Path(__file__).with_name("dht_triage.py")), role, str(folder), str(known)]
-    with deferred_signals():
-        child = ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    with child as process:
+    with started(command) as process:
         output, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"bench/dht_triage.py {role}: exit {process.returncode}")

@@ -1,13 +1,14 @@
 """Our DHT crawler beside bitmagnet: `python bench/dht_crawlers.py [--bitmagnet PROGRAM] [--torrents N] [--write]`.
 
-Both crawl the same private DHT of libtorrent sessions on loopback, one after the other: `--sessions` sessions with
-their default limits against floods, which share `--torrents` torrents. Each crawler starts with an empty store, and is
+The crawlers run one after the other, each in a new private DHT on loopback: `--sessions` libtorrent sessions that share
+`--torrents` torrents and keep libtorrent's default flood limits. Each crawler starts with an empty store, and is
 stopped when it has stored every torrent, or after `--max-time` seconds. The table shows when 50, 90 and 100 % of the
 torrents were stored, the processor time and memory of the crawler (with its database server), and the disk space of
 its state.
 
-bitmagnet is built with `go install github.com/bitmagnet-io/bitmagnet@latest`, and needs PostgreSQL. It cannot bootstrap
-from an IPv4 address, only from a name of the DNS; `Introducer` queries it instead, and names the nodes of the network.
+bitmagnet is built with `go install github.com/bitmagnet-io/bitmagnet@latest`, and needs PostgreSQL. It can bootstrap
+only from a DNS name, not from an IPv4 address. So `Introducer` sends it a query, and answers its queries with the
+addresses of the network's nodes.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def main() -> int:
 
 
 def watch(crawler: Crawler, torrents: int, max_s: float) -> Outcome:
-    """Wait until the crawler has stored all torrents. Return what it needed."""
+    """Wait until the crawler has stored all torrents, at most `max_s`. Return its outcome."""
     started_at = time.monotonic()
     reached_s: dict[int, float | None] = dict.fromkeys(LEVELS)
     memory_mb = 0.0
@@ -122,7 +123,7 @@ def lycosa(swarm: TorrentSwarm) -> Iterator[Crawler]:
 
 
 class Introducer(threading.Thread):
-    """Queries a node, and answers each of its queries with the nodes of the network."""
+    """Sends a node one query, and answers each of its queries with the addresses of the network's nodes."""
 
     def __init__(self, port: int, nodes: list[tuple[str, int]]) -> None:
         super().__init__(daemon=True)
@@ -242,7 +243,7 @@ def _database_bytes(connection: psycopg.Connection) -> int:
 
 
 def table(outcomes: dict[str, Outcome], torrents: int) -> str:
-    """Return a row for each crawler, and its ratios to the last one."""
+    """Return a Markdown table with a row for each crawler."""
     head = "".join(f" {level} % after s |" for level in LEVELS)
     lines = [
         f"| | stored of {torrents} |{head} CPU s | memory MB | disk kB |",

@@ -12,17 +12,16 @@ import importlib.util
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from finishing import deferred_signals, ended
 from running import ROOT, Figures, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
 
+from tests.servers.children import started
 from tests.servers.seeders import canned
 
 CONCURRENT = 500
@@ -37,9 +36,7 @@ def measure(fetches: int, size: int) -> Figures:
     for name in names:
         with _seeders(fetches, size, cores[0]) as port, on_cores(cores[-1]):
             command = [sys.executable, __file__, name, str(port), str(fetches), str(size)]
-            with deferred_signals():
-                child = ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-            with child as process:
+            with started(command) as process:
                 output, _ = process.communicate()
         figures[name] = json.loads(output)
         progress(f"{name}: {figures[name]['rate']:,.0f} metadata fetches/s of {figures[name]['cpu_us']:,.0f} us CPU")
@@ -49,9 +46,9 @@ def measure(fetches: int, size: int) -> Figures:
 @contextmanager
 def _seeders(count: int, size: int, core: int) -> Iterator[int]:
     command = [sys.executable, "-m", "tests.servers.seeders", str(count), str(size)]
-    with deferred_signals(), on_cores(core):
-        child = ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT))
-    with child as process:
+    with ExitStack() as stack:
+        with on_cores(core):
+            process = stack.enter_context(started(command, cwd=ROOT))
         yield int(process.stdout.readline())
 
 
@@ -122,7 +119,7 @@ def run_libtorrent(infohashes: list[bytes], port: int) -> float:
                 if (number := next(numbers, None)) is not None:
                     add(number)
     if fetched < len(infohashes):
-        raise SystemExit(f"libtorrent: {fetched} of {len(infohashes)} in {TIMEOUT_S:g} s")
+        raise SystemExit(f"libtorrent fetched only {fetched} of {len(infohashes)} info dicts in {TIMEOUT_S:g} s")
     return time.perf_counter() - began
 
 

@@ -23,14 +23,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from finishing import deferred_signals, ended
 from running import ROOT, Figures, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
+
+from tests.servers.children import started
 
 SOURCES = 20_000
 """At 40,000 queries a second, each address sends two."""
@@ -72,9 +73,9 @@ def measure(seconds: float, idle_s: float = IDLE_S) -> Figures:
 @contextmanager
 def role(name: str, core: int, *arguments: str) -> Iterator[tuple[Child, int]]:
     """Run a role of this file on a core while the block runs. Yield its process and the number that it prints."""
-    with deferred_signals(), on_cores(core):
-        child = ended(subprocess.Popen([sys.executable, __file__, name, *arguments], stdout=subprocess.PIPE, text=True))
-    with child as process:
+    with ExitStack() as stack:
+        with on_cores(core):
+            process = stack.enter_context(started([sys.executable, __file__, name, *arguments]))
         yield process, int(process.stdout.readline())
 
 
@@ -135,7 +136,7 @@ class Generator:
         self.send(WINDOW)
         while time.perf_counter() < ends:
             if not self.poller.poll(SILENT_S * 1000):
-                self.send(WINDOW)  # lost
+                self.send(WINDOW)  # the queries in flight are lost
                 continue
             self.send(self.receive())
         while self.poller.poll(SILENT_S * 1000):

@@ -42,7 +42,8 @@ KNOWN_SHARE = 0.95
 SAMPLES = 50_000
 """Number of samples of 20 that are generated before the measurement."""
 ASKED_FOR = 200_000
-"""Number of known infohashes that samples contain. The others have only fingerprints, which makes no difference."""
+"""Number of known infohashes that samples contain. Of the other known infohashes only fingerprints are stored, which
+makes no difference for triage."""
 PARTS = 1 << 16
 DONE_MARK = bytes(ARRIVAL_BYTES)
 FAILED_MARK = mark_of(delayed_key(NOW, 0))
@@ -54,13 +55,13 @@ def infohash(number: int) -> bytes:
 
 
 def memory_mb(field: str) -> float:
-    """Return a figure of this process."""
+    """Return a figure of the memory of this process: a field of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
 async def fill(folder: Path, known: int) -> Figures:
-    """Write fingerprints in order. Of three, one is done and two have failed."""
+    """Write fingerprints in order. Of every three infohashes, one is done and two have failed."""
     asked_for = sorted(fingerprint(infohash(number)).to_bytes(8) for number in range(ASKED_FOR))
     frontier = embedded_frontier(folder, POLICY, now=NOW)
     await frontier.push([to_record(infohash(-1 % (1 << 64)), SAMPLED)])

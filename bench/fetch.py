@@ -1,10 +1,11 @@
 """What a transfer costs the fetcher: `python bench/fetch.py URL [--transfers N] [--concurrent N] [--only NAME]`.
 
-URL is a small page on a keep-alive server, which should run on another core. Prints microseconds of CPU time a transfer
-(this process only) and of wall time, best of three rounds, for
+URL is a small page on a keep-alive server, which should run on another core. Prints how many microseconds of CPU time
+(of this process only) and of wall time a transfer takes, in the best of three rounds, for
 
     bare      libcurl's multi interface in a plain loop: one write callback, no headers kept, no future, no event loop
-    fetcher   CurlFetcher as a crawl uses it: `accept` asked, headers, timings, address, one future each
+    fetcher   CurlFetcher as a crawl uses it: it asks `accept`, keeps headers, timings and address, and makes a future
+              for each transfer
 """
 
 from __future__ import annotations

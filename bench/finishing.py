@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import report
 from running import DOCUMENT, ROOT
 
-Process = TypeVar("Process", bound="subprocess.Popen[Any]")
+sys.path.insert(0, str(ROOT))
+
+from tests.servers.children import TERMINATED, handle_signals
+
 INTERRUPTED = 130
-TERMINATED = 143
 
 
 def finish(
@@ -31,36 +29,9 @@ def finish(
     return 0 if quick or all(each.holds for each in floors) else 1
 
 
-_waiting: list[int] | None = None
-"""Signals that came within `deferred_signals`; None outside."""
-
-
-def _ends(number: int, _frame: object) -> None:
-    if _waiting is not None:
-        _waiting.append(number)
-    elif number == signal.SIGINT:
-        raise KeyboardInterrupt
-    else:
-        sys.exit(TERMINATED)
-
-
-@contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Defer signals to the end of the block, so that a process started in it is registered for its end."""
-    global _waiting  # noqa: PLW0603  signals are of the process
-    _waiting = []
-    try:
-        yield
-    finally:
-        came, _waiting = _waiting, None
-        if came:
-            _ends(came[0], None)
-
-
 def in_order(main: Callable[[], int]) -> int:
     """Run a program so that SIGTERM ends it like Ctrl-C: `with` blocks exit, and end the processes they started."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, _ends)
+    handle_signals()
     try:
         return main()
     except KeyboardInterrupt:
@@ -68,13 +39,3 @@ def in_order(main: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader of standard output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
         return TERMINATED
-
-
-@contextmanager
-def ended(process: Process) -> Iterator[Process]:
-    """Kill a process at the end of the block."""
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()

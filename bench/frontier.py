@@ -1,13 +1,12 @@
 """The frontier benchmark: `python bench/frontier.py [--urls N]... [--only KEY]... [--phase PHASE]... [--write]`.
 
-N different URLs on 10,000 hosts (Zipf), and as many duplicates that 40 % of what is pushed was pushed before. The
+N different URLs on 10,000 hosts (Zipf), and enough duplicates that 40 % of the pushed URLs were pushed before. The
 cycle: push 50, lease 50, ack these; a commit after 256 acks or 0.1 s, as in a crawl. Beside our frontier run
-bare LMDB, a SQLite one, Scrapy's scheduler and crawlee's queue, each in a process of its own on one core, for at most
-`--limit` seconds where it does not finish. Then a second state, with URLs that are all pending. Both end by kill -9,
-and are opened again; what was committed must be there.
+bare LMDB, a frontier on SQLite, Scrapy's scheduler and crawlee's queue, each in a process of its own on one core, for
+at most `--limit` seconds where it does not finish. Then a second state is made, in which all URLs are pending. The
+process that makes a state is ended by kill -9, and the state is opened again: all that was committed must be there.
 
-`--phase cycle --only lycosa --profile` is for tuning. Exit 1: a floor is not held; 3: a contender did not do what it
-was asked.
+`--phase cycle --only lycosa --profile` is for tuning. Exit 1: a floor is not held; 3: a contender did not do its task.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ URLS = 1_000_000
 PENDING_MAX = 1_000_000
 LIMIT_S = 60.0
 HANG_S = 300.0
-"""A peer that takes so much longer than its limit is stuck."""
+"""A peer is stuck if a step takes this much longer than ten times the limit."""
 
 FULL, HUGE = 10_000_000, 100_000_000
 """The floors are for these numbers of URLs."""
@@ -94,7 +93,7 @@ class Bench:
         self._core = max(os.sched_getaffinity(0))
 
     def run(self, contender: Contender, urls: int) -> Result:
-        """Measure all phases. A failure is reported, and gives no result."""
+        """Measure all phases. A failure is reported; the phase that failed and the following ones have no figures."""
         found: dict[str, Figures] = {phase: {} for phase in PHASES}
         try:
             for phase in self._options.phase:
@@ -191,7 +190,10 @@ def main() -> int:
 def measure(
     run: Callable[[Contender, int], Result], contenders: Sequence[Contender], sizes: Sequence[int]
 ) -> list[Result]:
-    """Run all at all sizes, the small ones first. Who did not finish in the time would only do the same again."""
+    """Run all contenders at all sizes, the small sizes first.
+
+    A contender that did not finish in the time is not run at the larger sizes: it would only do the same again.
+    """
     results: list[Result] = []
     for urls in sizes:
         progress(f"== {urls:,} URLs")
@@ -367,7 +369,7 @@ def speed(figures: Figures) -> float:
 
 
 def slope(figures: Figures) -> float:
-    """Return the speed of the last tenth of the run to that of the first."""
+    """Return the speed in the last tenth of the run, divided by the speed in the first tenth."""
     return float(figures["rates"][-1] / figures["rates"][0])
 
 

@@ -1,13 +1,14 @@
 """The cost of the forward proxy, compared with direct runs: `python bench/gateway.py [--runs 3] [--quick] [--write]`.
 
-Three processes: the other side (an HTTP proxy and the sites behind it in one, on many addresses, whose answers are
-canned), the gateway with a pool in memory, and this one, which asks. On two cores the gateway has one of them; the
-others share the second one and disturb it, so CPU time is reported, too.
+Three processes run: the other side (one server that is both an HTTP proxy and the sites behind it, on many addresses,
+with canned answers), the gateway with a pool in memory, and this process, which sends the requests. On two cores, the
+gateway has one of them; the other two processes share the second one and slow each other down, so CPU time is reported,
+too.
 
-    requests    GET of 1 KiB over kept connections, as fast as it goes; a lease for each request
-    added       the median of one request after the other over one connection, less that of a direct one
+    requests    GET of 1 KiB over kept connections, as fast as possible; a lease for each request
+    added       the median time of requests that follow each other on one connection, less that of direct requests
     tunnels     bytes through several CONNECT tunnels at a time, one way
-    at a time   tunnels that are open together, each brings an echo; memory of the gateway for each
+    at a time   tunnels that are open together, each of which returns an echo; memory of the gateway for each tunnel
 
 Exit 1: a floor is not held.
 """
@@ -28,10 +29,12 @@ from typing import Any
 
 import report
 import uvloop
-from finishing import deferred_signals, ended, finish, in_order
+from finishing import finish, in_order
 from running import ROOT, Figures, count, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
+
+from tests.servers.children import started
 
 BODY = b"x" * 1024
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\n\r\n" + BODY
@@ -113,8 +116,8 @@ def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
     command = [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument]
     with ExitStack() as stack:
-        with deferred_signals(), on_cores(core):
-            child = stack.enter_context(ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
+        with on_cores(core):
+            child = stack.enter_context(started(command))
         assert child.stdout
         yield child, int(child.stdout.readline())
 
@@ -148,7 +151,7 @@ class Requester(asyncio.Protocol):
 
 @asynccontextmanager
 async def timed(gateway: Child | None, seconds: float) -> AsyncIterator[Figures]:
-    """Let the block begin when all runs, and wait so long. The figures: `wall_s`, and `cpu_s` of the gateway."""
+    """Run the block after a warm-up, then wait for `seconds`. The figures are `wall_s`, and `cpu_s` of the gateway."""
     await asyncio.sleep(WARM_UP_S)
     figures: Figures = {}
     began, cpu = time.perf_counter(), cpu_s(gateway)
@@ -158,7 +161,7 @@ async def timed(gateway: Child | None, seconds: float) -> AsyncIterator[Figures]
 
 
 async def requests(port: int, connections: int, seconds: float, gateway: Child | None = None) -> Figures:
-    """Return the requests a second, the median and the slowest hundredth of their times, CPU time of each."""
+    """Return the requests a second, the median and the 99th percentile of their times, and the CPU time of each."""
     took: list[float] = []
     loop = asyncio.get_running_loop()
     requesters = [
@@ -201,7 +204,7 @@ class Sink(asyncio.BufferedProtocol):
 
 
 async def stream_bytes(port: int, tunnels: int, seconds: float, gateway: Child | None = None) -> Figures:
-    """Return megabytes a second through so many tunnels, and the CPU time of a gigabyte."""
+    """Return the megabytes a second through this number of tunnels, and the CPU time for a gigabyte."""
     counted = [0]
     loop = asyncio.get_running_loop()
     asks = CONNECT % (b"gush", b"gush")
@@ -214,7 +217,10 @@ async def stream_bytes(port: int, tunnels: int, seconds: float, gateway: Child |
 
 
 async def many(port: int, tunnels: int) -> tuple[int, float]:
-    """Open tunnels one after the other, keep all, and let each bring an echo. Return how many did, and the seconds."""
+    """Open tunnels one after the other, keep all of them open, and let each return an echo.
+
+    Return how many tunnels returned their echo, and how many seconds all this took.
+    """
     began = time.perf_counter()
     opened = []
     for number in range(tunnels):

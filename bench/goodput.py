@@ -1,4 +1,4 @@
-"""Crawls through proxies of which 30 % are lost meanwhile: `python bench/goodput.py [--pages N] [--runs N] [--write]`.
+"""Crawls that lose 30 % of their proxies on the way: `python bench/goodput.py [--pages N] [--runs N] [--write]`.
 
 Two sites and 50 proxies (microsocks, each with its own exit address). One crawl each with our pool, with round robin,
 and with the random choice and back-off of scrapy-rotating-proxies, all in our engine (`peers/proxy_strategies.py`).
@@ -28,17 +28,19 @@ from pathlib import Path
 from statistics import median
 
 import report
-from finishing import deferred_signals, finish, in_order
+from finishing import finish, in_order
 from goodput_crawl import Crawl
 from race import BadRun
 from running import ROOT, Figures, count, progress
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.banning import Banning, BanResponse, Limit, banning
+from tests.servers.children import deferred_signals
 from tests.servers.proxies import Microsocks, running
 
 PAGES, SITES, PROXIES = 20_000, 2, 50
 STILL, BANNED = 8, 7
+"""How many proxies stop responding, and how many are banned by the sites."""
 RUNS = 1
 CONCURRENCY = 64
 DELAY_S = 0.3
@@ -47,7 +49,7 @@ DELAY_S = 0.3
 LIMIT = Limit(10, BanResponse.FORBIDDEN, for_s=20.0, within_s=2.0)
 """About twice the rate of each proxy when all share the load."""
 CONNECT_MAX_S = 10.0
-"""The default."""
+"""The default of the setting `connect_timeout`."""
 CRAWL_MAX_S = 900.0
 """A longer crawl is stopped and measured by the pages it has then."""
 BETTER_MIN = 2.0
@@ -136,7 +138,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 async def _wait_for_end(process: asyncio.subprocess.Process) -> int:
-    """Return its exit code, 0 if it was stopped after CRAWL_MAX_S."""
+    """Return the exit code of the process, 0 if it was stopped after CRAWL_MAX_S."""
     try:
         async with asyncio.timeout(CRAWL_MAX_S):
             return await process.wait()
@@ -147,7 +149,7 @@ async def _wait_for_end(process: asyncio.subprocess.Process) -> int:
 
 
 async def _trouble(server: Banning, proxies: Sequence[Microsocks], chance: random.Random, pages: int) -> None:
-    """Remove one proxy after the other, between a tenth and four tenths of the pages."""
+    """Stop or ban one proxy after the other, while the crawl goes from a tenth to four tenths of its pages."""
     losses = [(proxy, place < STILL) for place, proxy in enumerate(proxies[: STILL + BANNED])]
     chance.shuffle(losses)
     for place, (proxy, stops) in enumerate(losses):
@@ -181,7 +183,11 @@ def _figures(server: Banning, lost: set[str], pages: int) -> Figures:
 
 
 def _rate(server: Banning, lost: set[str], began: float, part: float, pages: int) -> float:
-    """Return the requests per second per site and surviving proxy: in the first part, or after the last loss."""
+    """Return the requests per second per site and surviving proxy.
+
+    Below a half, `part` is the share of the pages that are counted from the beginning. From a half on, the pages from
+    this share to nine tenths are counted, which come after the last loss.
+    """
     times = [hit.at for hit in server.hits if hit.good]
     first, last = (0, round(pages * part)) if part < 0.5 else (round(pages * part), round(pages * 0.9))
     begin, end = times[min(first, len(times) - 1)] if first else began, times[min(last, len(times) - 1)]
@@ -203,7 +209,7 @@ def table(found: Mapping[str, Sequence[Figures]]) -> str:
 
 
 def verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdict]:
-    """Return the floors that these results decide."""
+    """Return the floors that can be judged with these results."""
     ours = found.get("lycosa")
     if not ours:
         return []

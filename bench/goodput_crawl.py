@@ -1,4 +1,4 @@
-"""One crawl of `bench/goodput.py`, in a separate process: `python bench/goodput_crawl.py CRAWL`, as JSON."""
+"""One crawl of `bench/goodput.py`, in a separate process: `python bench/goodput_crawl.py CRAWL`. CRAWL is JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Crawl:
 
 
 class Tree(lycosa.Spider):
-    """Follows every link. One in five pages with links also links to a missing page: 2 % of all."""
+    """Follows every link. One in five pages with links, which is 2 % of all pages, also links to a missing page."""
 
     name = "tree"
 

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _pages(folder: Path, count: int) -> Iterator[tuple[str, bytes]]:
-    """At most `count` pages, spread over the folder, neighbours together as in a crawl."""
+    """Yield at most `count` pages: groups of neighbouring pages, as a crawl fetches them, spread over the folder."""
     files = sorted(path for path in folder.rglob("*.html") if path.is_file())
     step = max(1, len(files) // count)
     for number in range(0, len(files), step * 20):

@@ -1,8 +1,8 @@
 """The cost of leasing the next URL and ending the lease, by the number of hosts: `python bench/picking.py`.
 
-A trivial store in memory holds the records; every host always has work. A round leases 64 URLs and ends all leases.
-With a delay the clock advances as fast as the hosts allow, so that a host waits for its delay as often as it is
-leased. Printed are microseconds of CPU time for one lease and its end, the best of ROUNDS.
+A trivial store in memory holds the records; every host always has work. 64 URLs are leased, their leases end, and so
+on. With a delay the clock advances as fast as the hosts allow, so that a host waits for its delay as often as it is
+leased. Printed are microseconds of CPU time for one lease and its end, the best of ROUNDS rounds of many leases.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _opened(policy: Policy, hosts: list[str]) -> LeaseManager[int]:
 
 
 def _cycles(manager: LeaseManager[int], now: float, step: float, leases: int) -> float:
-    """Lend and give back so many, and return the clock. A host that may not be contacted yet lets the clock go on."""
+    """Grant and end this number of leases. Return the clock, which goes on at least to when the next host is ready."""
     done = 0
     while done < leases:
         batch = manager.lease(BATCH, now)

@@ -1,10 +1,10 @@
 """The benchmark of the proxy pool: `python bench/proxies.py [--part PART]... [--quick] [--write]`.
 
     memory   CPU time of a lease and its return in one process
-    redis    leases and returns a second through one Redis, and the CPU time of both sides, beside the ways of others
+    redis    leases and returns a second through one Redis, and the CPU time of both sides, beside other implementations
 
-Redis has the first core, the workers the second. What happens on the server is what it says (INFO). Exit 1: a floor is
-not held; 2: it cannot be measured here; 3: a load ended with an error.
+Redis has the first core, the workers the second. The figures of the server are its own (INFO). Exit 1: a floor is not
+held; 2: it cannot be measured here; 3: a load ended with an error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import report
-from finishing import deferred_signals, ended, finish, in_order
+from finishing import finish, in_order
 from proxies_load import Load, fill
 from race import BadRun
 from running import ROOT, Figures, on_cores, progress
 
 sys.path.insert(0, str(ROOT))
+from tests.servers.children import deferred_signals, ended
 from tests.servers.redis import RedisFailed, RedisServer, redis_server
 
 PARTS = ("memory", "redis")
@@ -200,7 +201,7 @@ def redis_verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdic
 
 
 def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
-    """Run these at the same time, each in a process of its own, on the second core. Raises `BadRun`."""
+    """Run these loads at the same time, each in a process of its own, on the second core. Raises `BadRun`."""
     with ExitStack() as stack, on_cores(max(os.sched_getaffinity(0))):
         running = []
         for load in loads:

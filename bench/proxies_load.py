@@ -1,8 +1,9 @@
-"""What `bench/proxies.py` measures, each in a process of its own: `python bench/proxies_load.py LOAD` (JSON).
+"""One load of `bench/proxies.py`, in a process of its own: `python bench/proxies_load.py LOAD`, where LOAD is JSON.
 
 Workers lease a proxy and return it with an outcome, again and again, with nothing in between. The peers on Redis are
-other implementations, written here: how jhao104/proxy_pool takes one out of its hash and puts it back, and the set by
-count of the design this pool began with. Neither has leases, so what a crash has is lost to them.
+other implementations, written here. One takes a proxy out of a hash and puts it back, as jhao104/proxy_pool does. The
+other has a sorted set by number of uses, as in the first design of this pool. Neither has leases, so both lose the
+proxies that a process has when it crashes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lycosa.proxies.redis.pool import redis_pool
 
 SITE = "shop.example"
 HELD = 50
-"""Leases that others have meanwhile, in memory."""
+"""Number of leases that are held all the time, in the loads in memory."""
 
 WAIT_S = 60.0
 ROUND = 500
@@ -37,7 +38,7 @@ GOOD = [Outcome(latency_s=latency_s / 100) for latency_s in range(10, 30)]
 
 @dataclass(frozen=True)
 class Load:
-    """What to do: so many pairs of a lease and a return. `how`: a row of the tables; `result`: a file for figures."""
+    """What to do: `pairs` times a lease and a return. `how`: a key of WISHES or PAIRS; `result`: a file for figures."""
 
     how: str
     pairs: int
@@ -56,7 +57,7 @@ class Load:
 
 
 def make_proxies(count: int) -> list[Proxy]:
-    """Return so many proxies, a tenth of them in Germany."""
+    """Return this number of proxies, a tenth of them in Germany."""
     return [
         Proxy("http", f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, tags={"country": "fr" if n % 10 else "de"})
         for n in range(count)
@@ -90,7 +91,7 @@ async def one(pool: ProxyPool, request: ProxyRequest) -> Any:
 
 
 async def ban_some(pool: ProxyPool) -> None:
-    """Ban a third of the proxies meanwhile."""
+    """Lease 300 proxies one after the other, and return every third of them as banned."""
     for number in range(300):
         lease = await one(pool, ProxyRequest())
         await pool.release(lease, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
@@ -146,21 +147,22 @@ def client(load: Load) -> Any:
 
 
 async def jhao104(load: Load) -> Pair:
-    """All keys, one of them by chance, its value; then it is deleted; and put back."""
+    """Read all keys, choose one by chance and read its value; delete the key; put it back."""
     server, chance = client(load), random.Random(load.seed)
 
     async def pair() -> None:
         key = chance.choice(await server.hkeys(load.name))
         value = await server.hget(load.name, key)
         await server.hdel(load.name, key)
-        if value is not None:  # another took it in between, or has it too
+        # None: another worker has taken this proxy in between. Otherwise, too, another worker may have it.
+        if value is not None:
             await server.hset(load.name, key, value)
 
     return pair, server.aclose
 
 
 async def counts(load: Load) -> Pair:
-    """The one with the fewest uses is taken out of the set, and put back with one more."""
+    """Take the proxy with the fewest uses out of the set, and put it back with one more use."""
     server = client(load)
 
     async def pair() -> None:

@@ -2,9 +2,10 @@
 
     python bench/queues.py [--items N] [--write]
 
-Each contender puts and gets the same small dict. "one process": all items in, then all out. "two processes": one puts,
-the other gets, at the same time; the time ends with the last item. Batches are of 100. Medians of five rounds, each in
-a fresh folder. `--write` puts the table into docs/queue.md.
+Each contender puts and gets the same small dict. Columns "put/s" and "get/s": one process puts all items, then gets
+them all. Column "from one to another/s": one process puts while another gets, until it has the last item; a queue that
+processes do not share is measured with two threads. A batch has 100 items. Medians of five rounds, each in a fresh
+folder. `--write` puts the table into docs/queue.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ BEGIN, END = "<!-- bench/queues.py -->\n", "<!-- end -->\n"
 
 
 class Contender(NamedTuple):
-    """A named queue. `survives`: what its items survive; `share`: the fraction of the items that is measured."""
+    """A named queue.
+
+    `survives`: what its items survive; `shared`: whether it is measured between processes, instead of threads; `share`:
+    the fraction of the items that is measured.
+    """
 
     name: str
     survives: str
@@ -113,7 +118,7 @@ def in_turn(contender, count):
 
 
 def at_once(contender, count):
-    """Return the seconds for all items from one process to another; from thread to thread if it is not shared."""
+    """Return the seconds in which all items pass to another process, or to another thread if it is not `shared`."""
     with tempfile.TemporaryDirectory() as folder:
         q = contender.make(f"{folder}/queue")
         worker = multiprocessing.get_context("fork").Process if contender.shared else threading.Thread

@@ -61,7 +61,7 @@ CONTENDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The cost of one crawl: `wall_s` and `cpu_s` the whole process, `span_s` from its first request to its last."""
+    """The cost of one crawl: `wall_s` and `cpu_s` of the whole process, `span_s` from its first request to its last."""
 
     pages: int
     wall_s: float
@@ -131,7 +131,7 @@ class Track:
     def _measure(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any, float]:
         output = home / "output.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program finds itself compiled
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has cached bytecode, too
         started = time.monotonic()
         with on_cores(self._core), output.open("wb") as file:
             process = subprocess.Popen(

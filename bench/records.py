@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
 
 @contextmanager
 def places(name: str) -> Iterator[Callable[[], TableRecordStore]]:
-    """Return what opens a store that is empty at first; its data are deleted at the end."""
+    """Yield a function that opens a store, which is empty at first; its data are deleted at the end of the block."""
     if name == "sqlite":
         with kept() as folder:
             yield lambda: SqliteRecordStore(folder / "torrents.sqlite", sync=True)
@@ -85,7 +85,7 @@ def places(name: str) -> Iterator[Callable[[], TableRecordStore]]:
 
 
 async def measure(name: str, torrents: int) -> Figures:
-    """Return the figures of a store. Its size is that of a closed one, whose log is empty."""
+    """Return the figures of a store. Its size is measured after it was closed, so that its log is empty."""
     with places(name) as make:
         async with opened(make()) as store:
             figures = await fill(name, store, torrents)

@@ -1,8 +1,8 @@
 """A state folder as `lycosa dht crawl` leaves it, and the bytes of each of its tables. `records.py` uses this.
 
-Of three infohashes, one is stored and two fail each of their tries. The infohashes arrive as in a crawl of some days,
-and failed ones are tried again when they are due; half of the stored ones fail first. The folder is measured while the
-crawl is open, with its logs.
+Of every three infohashes, one is stored in the end, and two fail each of their tries. The infohashes arrive as in a
+crawl of some days, and failed ones are tried again when they are due; half of the stored ones fail their first try. The
+folder is measured while the crawl is open, with its logs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUEUE_TABLES = {getattr(tables, name): name for name in ["QUEUE", "SEEN_L1", "SE
 
 
 class StateCrawl:
-    """The crawl. `make` returns the torrent of a number and its infohash; a number divisible by 3 is stored."""
+    """The crawl. `make` returns the torrent with a number; the torrents whose numbers are divisible by 3 are stored."""
 
     def __init__(self, queue: Frontier, store: RecordStore, make: Callable[[int], TorrentRecord], now: float) -> None:
         self._queue, self._store, self._make, self.now = queue, store, make, now

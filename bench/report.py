@@ -79,7 +79,7 @@ def differing(results: Results) -> list[str]:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return the floors that these results decide."""
+    """Return the floors that can be judged with these results."""
     durable, memory, scrapy = (results.get(key) for key in ("durable", "memory", "scrapy"))
     floors = []
     if durable and scrapy:

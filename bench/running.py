@@ -49,7 +49,7 @@ def read_torrent_options(options: argparse.ArgumentParser) -> argparse.Namespace
 
 @contextmanager
 def kept(folder: Path | None = None) -> Iterator[Path]:
-    """Return the folder to keep; without one, a new one in the working folder, which is deleted at the end."""
+    """Yield `folder` and keep it. Without a folder, yield a new one in the working folder, and delete it at the end."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder

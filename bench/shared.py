@@ -1,12 +1,12 @@
 """The benchmark of a frontier that workers share: `python bench/shared.py [--part PART]... [--quick] [--write]`.
 
     cycle    push, lease, ack, commit against a Redis of its own: URLs/s, CPU on both sides, round trips, network
-    memory   bytes of Redis per seen URL, at each of --seen; per pending URL; per host
-    crawls   `lycosa worker` against scrapy-redis on the same pages, one worker and two
+    memory   bytes of Redis per seen URL, at each number of --seen; per pending URL; per host
+    crawls   `lycosa worker` against scrapy-redis on the same pages, with one worker and with two
 
 Redis and nginx have the first core, the worker the second; a second worker has the first core too. Each run has a Redis
-of its own. What happened there is what Redis says (INFO, MEMORY USAGE). Exit 1: a floor is not held; 2: it cannot be
-measured here; 3: a contender did not do what it was asked.
+of its own, whose figures are those that it reports (INFO, MEMORY USAGE). Exit 1: a floor is not held; 2: it cannot be
+measured here; 3: a contender did not do its task.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ PARTS = ("cycle", "memory", "crawls")
 RUNS = 3
 FULL = 10_000_000
 SEEN = (1_000_000, FULL)
-"""The floor is for the larger one."""
+"""Numbers of seen URLs. The floor is for the larger number."""
 
 SEEN_MAX_BYTES = 15.0
 TRIPS_MAX = 1.2
 FASTER_MIN = 10.0
 QUICK = 10
-"""A quick run has so many times less to do."""
+"""A quick run has this many times less to do."""
 
 
 class Drive(NamedTuple):
@@ -104,7 +104,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each; medians count (default 3)")
     parser.add_argument("--seen", type=count, action="append", help="URLs seen; may be given again (1 and 10 million)")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds after which filling stops (no limit)")
-    parser.add_argument("--keep", type=Path, help="folder in which what is seen is kept, to go on with later")
+    parser.add_argument("--keep", type=Path, help="folder to keep the seen URLs in; a later run goes on from there")
     parser.add_argument("--quick", action="store_true", help="one run, a tenth of everything: does it work at all?")
     parser.add_argument("--json", help="write all figures to this file")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
@@ -176,7 +176,7 @@ def _median(runs: Sequence[Figures], name: str) -> float:
 
 
 def _memory(options: argparse.Namespace) -> Figures:
-    """Fill it up to the given size, then measure scrapy-redis, records and hosts."""
+    """Fill the set of seen URLs up to the largest number, then measure scrapy-redis, records and hosts."""
     found: Figures = {"seen": _fill(options)}
     size = min(options.seen)
     found["peer"] = {"urls": size, "bytes": shared_crawls.bytes_of_a_set(size)}
@@ -209,7 +209,7 @@ def _memory_told(found: Figures) -> tuple[dict[str, str], list[report.Verdict]]:
 
 
 def memory_table(found: Figures) -> str:
-    """Return the bytes of Redis for one of each."""
+    """Return the bytes of Redis memory for one URL, or one host, of each kind."""
     lines = ["| bytes of Redis memory | |", "|---|---:|"]
     for mark, size in found["seen"]["sizes"].items():
         lines.append(f"| a done URL, of {int(mark):,} | {size / int(mark):.1f} |")
@@ -269,7 +269,7 @@ def _of(runs: Sequence[Crawled], name: str, form: str) -> str:
 
 
 def crawls_verdicts(found: Mapping[str, Sequence[Crawled]]) -> list[report.Verdict]:
-    """Return the floors that these results decide."""
+    """Return the floors that can be judged with these results."""
     floors = []
     for workers in (1, 2):
         ours, theirs = found.get(f"lycosa-{workers}"), found.get(f"scrapy-redis-{workers}")

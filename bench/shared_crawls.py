@@ -1,7 +1,7 @@
-"""Whole crawls shared by a Redis, for `bench/shared.py`: `lycosa worker` and scrapy-redis on the same pages.
+"""Whole crawls with a shared queue on Redis, for `bench/shared.py`: `lycosa worker` and scrapy-redis on the same pages.
 
-scrapy-redis does not end by itself: it is ended when nothing was asked for, and nothing was queued, for a while. So the
-time of all contenders is from the first request nginx answered to the last.
+scrapy-redis does not end by itself: it is stopped when nginx has logged no request, and the queue has been empty, for
+SILENT_S. So the time of every contender is measured from the first request that nginx answered to the last.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ STARTS = (
 )
 QUICK_STARTS = STARTS[:2]
 SILENT_S = 3.0
-"""So long after the last request a crawl is over; nginx writes its log once a second."""
+"""Seconds without a logged request after which a crawl of scrapy-redis is over. They are more than one, because nginx
+writes its log once a second."""
 
 NAME = "bench"
 OURS, THEIRS = f"lycosa:{{{NAME}.0}}:", "docs:"
@@ -191,7 +192,7 @@ class SharedTrack(Track):
             )  # fmt: skip
 
     def _until_silent(self, client: Any, workers: Sequence[subprocess.Popen[bytes]]) -> None:
-        """Wait until the queue is empty and no request has come for a while."""
+        """Wait until the queue has been empty, and nginx has logged no request, for SILENT_S."""
         deadline = time.monotonic() + RUN_MAX_S
         size, since = -1, time.monotonic()
         while time.monotonic() - since < SILENT_S:
@@ -239,7 +240,7 @@ def seen_of(client: Any) -> float:
 
 
 def bytes_of_a_set(urls: int) -> int:
-    """Return the memory of Redis for so many fingerprints in the form of scrapy-redis: SHA-1 in hex, in one set."""
+    """Return the bytes that Redis needs for this many fingerprints of scrapy-redis: SHA-1 in hex, in one set."""
     with redis_server() as server, redis.Redis.from_url(server.url) as client:
         before = int(client.info("memory")["used_memory"])
         for first in range(0, urls, PIPELINE):
@@ -249,13 +250,13 @@ def bytes_of_a_set(urls: int) -> int:
 
 
 def measure(runs: int, *, quick: bool, progress: Callable[[str], None]) -> dict[str, list[Crawled]]:
-    """Let all contenders crawl in turn. Raises `CannotMeasure`, and `BadRun` when one fetched other pages.
+    """Let all contenders crawl in turn. Raises `CannotMeasure`, and `BadRun` if they fetch different pages.
 
     A run of scrapy-redis with two workers that loses pages is reported and does not count.
     """
     found: dict[str, list[Crawled]] = {each.key: [] for each in CONTENDERS}
     with track(QUICK_STARTS if quick else STARTS) as racing:
-        racing.crawl(CONTENDERS[0])  # every page is read once
+        racing.crawl(CONTENDERS[0])  # warm-up: reads all pages into the page cache; the result is not used
         for number in range(1, runs + 1):
             for each in (each for each in CONTENDERS if number == 1 or not each.once):
                 try:
@@ -294,7 +295,7 @@ def track(patterns: Sequence[str]) -> Iterator[SharedTrack]:
 
 
 def about(found: Mapping[str, Sequence[Crawled]]) -> str:
-    """Return the size and the versions, as a list."""
+    """Return the size of the site and the versions, as a Markdown list."""
     some = next(run for runs in found.values() for run in runs)
     size = f"{some.pages:,} pages of {some.bytes / some.pages / 1000:.1f} kB on average"
     runs = max(map(len, found.values()))

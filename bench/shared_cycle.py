@@ -1,7 +1,7 @@
 """One step of the benchmark of shared frontiers, in the process that is measured. `bench/shared.py` starts it.
 
     batch    push `batch_size`, lease and ack as many, as `bench/cycle.py` does with the embedded frontier
-    crawl    as the engine does: `batch_size` leases at a time, each held as long as a fetch, its children with the ack
+    crawl    as the engine does: `batch_size` leases at a time, each held as long as a fetch; its ack pushes children
     seen     fill the set of seen URLs: all are pushed, leased, acked and committed
     pending  push only: many records on few hosts
     hosts    push only: one record on each host
@@ -53,7 +53,7 @@ SEEN_HOSTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do: `urls` in all, of which `known` are there already; at `marks` the memory is looked at."""
+    """What to do: `urls` URLs in all, of which `known` are stored already; at `marks` URLs the memory is measured."""
 
     what: str
     redis: str
@@ -69,7 +69,7 @@ class Step:
 
 
 class Server:
-    """What the server says of itself, as differences."""
+    """What the server reports of itself: the differences between begin and end, summed up."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(url)
@@ -178,7 +178,7 @@ async def batch(step: Step) -> dict[str, Any]:
 
 
 class Crawl:
-    """Lends as the engine does: whenever one is over, and when the frontier says that there may be more."""
+    """Leases URLs as the engine does: whenever a visit is over, and when the frontier says that more may be ready."""
 
     def __init__(self, frontier: RedisFrontier, places: int, children: Callable[[], list[UrlRecord]]) -> None:
         self._frontier = frontier
@@ -242,7 +242,7 @@ class Crawl:
 
 
 async def crawl(step: Step) -> dict[str, Any]:
-    """As many URLs as there are hosts, or one in ten, are there in the beginning; the others are children."""
+    """Crawl. As many URLs as `hosts`, or without `hosts` a tenth of all, are pushed first; the others are children."""
     frontier, clocks = await join(step), Clocks(step.redis)
     batches = list(batches_of(0, step.urls, step.hosts) if step.hosts else zipf(step.urls))
     first = max(1, (step.hosts or step.urls // 10) // BATCH)

@@ -1,6 +1,6 @@
 """The batch indexer of Sphinx, beside which indexes of torrents are measured. Its index cannot be updated.
 
-It has the same fields and numbers as ours, but no keywords. It reads rows that a command writes.
+The index has the same fields and numbers as ours, but no keywords. The indexer reads rows that a command writes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fed_row(entry: IndexEntry, fields: Sequence[str]) -> str:
 
 
 def batch_index(folder: Path, command: str, fields: Sequence[str], memory: str) -> int:
-    """Index the rows that the command writes, in files `plain.*` of the folder. Return how many there are."""
+    """Index the rows that the command writes, in files `plain.*` of the folder. Return the number of rows."""
     columns = [f"    tsvpipe_field = {name}" for name in fields]
     columns += [f"    tsvpipe_attr_bigint = n_{name}" for name in TORRENTS.numbers]
     config = folder / "sphinx.conf"

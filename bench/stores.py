@@ -2,11 +2,12 @@
 
     python bench/stores.py [--urls N ...] [--pages N]
 
-Per page: one record taken out of the queue, its state updated, 27 link fingerprints looked up of which about one is
-new and is queued with a 150-byte record. Keys are 8 random bytes, the links of a page are drawn evenly from all URLs
-(the worst case for a cache). A commit every 100 pages. Every run is a fresh process and a fresh folder; `--urls` is how
-many URLs the store holds before the clock starts. The result is a table in Markdown: own memory is
-the anonymous memory at the end, peak RSS counts mapped file pages too; both without what the process had before.
+For each page, one record is taken out of the queue, its state is updated, and 27 link fingerprints are looked up, of
+which about one is new and is queued with a 150-byte record. Keys are 8 random bytes, the links of a page are drawn
+evenly from all URLs (the worst case for a cache). A commit follows every 100 pages. Every run is a fresh process and a
+fresh folder; `--urls` is how many URLs the store holds before the clock starts. The result is a table in Markdown: own
+memory is the anonymous memory at the end, peak RSS counts mapped file pages too; both without the memory that the
+process had before it opened the store.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def key(fingerprint: int) -> bytes:
 
 
 def record(fingerprint: int) -> bytes:
-    """Return 150 bytes like those of a stored URL: each one different, much of it the same."""
+    """Return 150 bytes like those of a stored URL: all records are different, but have much in common."""
     url = b"https://www.example.org/library/%016x/reference.html" % fingerprint
     return (url + b" https www.example.org 443 segment depth priority attempts token").ljust(150, b".")
 

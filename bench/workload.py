@@ -20,7 +20,8 @@ NEW = 30
 RECENT = 10_000
 SEED = 7
 STRIDE = 387_420_489
-"""Odd and no multiple of 5: numbers times STRIDE are all different below PATHS, and in no order."""
+"""Odd and no multiple of 5: so the products of numbers below PATHS and STRIDE, modulo PATHS, are all different, and in
+no order."""
 
 PATHS = 10**9
 SECTIONS = ("catalogue", "books/fiction", "products", "news/2026", "forum", "p", "archive", "reviews/latest")
@@ -78,12 +79,12 @@ class Workload:
             yield Batch([self.page(number) for number in range(first, last)], last - first)
 
     def further(self, turn: int) -> Batch:
-        """Return a batch of pages that are none of those, another one each turn."""
+        """Return a batch of pages that `batches` does not yield, another batch each turn."""
         first = self.urls + turn * BATCH
         return Batch([self.page(number) for number in range(first, first + BATCH)], BATCH)
 
     def last(self, known: int) -> Batch:
-        """Return once more the pages that were new last when `known` had been pushed."""
+        """Return again the last new pages of the first `known` pages."""
         pages = [self.page(number) for number in range(max(0, known - BATCH), known)]
         return Batch(pages, 0)
 

@@ -1,11 +1,11 @@
-"""Copy the items that crawls write to a Redis stream into a table, each once.
+"""Read the items that crawls write to a Redis stream, and copy each into a table once.
 
     lycosa crawl https://example.com -o 'redis://127.0.0.1:6379/0?stream=items'
     python consume_stream.py redis://127.0.0.1:6379/0 items consumer-1 items.sqlite
 
 Start several consumers with different names: they share the work, and may be killed. An entry is acknowledged once its
-item is in the table, so none is lost; an item that comes twice has the same key, so it is in the table once. With a
-number of seconds after the file, the consumer ends when no item has come for that time.
+item is in the table, so none is lost; an item that comes twice has the same key, so it is in the table once. If a
+number of seconds follows as the last argument, the consumer ends when no item has come for that time.
 """
 
 from __future__ import annotations

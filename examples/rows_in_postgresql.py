@@ -29,9 +29,9 @@ class ToPostgresql:
         self.db.execute(TABLES)
 
     def resume_from(self, position):
-        """Delete the rows of a commit that the crawl does not have: their pages are fetched again."""
+        """Delete the rows of a commit that the crawl has lost: the crawl fetches the pages of these rows again."""
         with self.db.transaction():
-            # First, because it waits for the server to end the last transaction of a process that was killed.
+            # This statement is first: it waits until the server ends the last transaction of a process that was killed.
             (number,) = self.db.execute(TAKE_POSITION, position).fetchone()
             self.db.execute("DELETE FROM pages WHERE writer = %s AND position > %s", position)
         return number

@@ -22,7 +22,7 @@ class ToSqlite:
         self.db.executescript(TABLES)
 
     def resume_from(self, position):
-        """Delete the rows of a commit that the crawl does not have: their pages are fetched again."""
+        """Delete the rows of a commit that the crawl has lost: the crawl fetches the pages of these rows again."""
         with self.db:
             self.db.execute("DELETE FROM pages WHERE writer = ? AND position > ?", position)
         found = self.db.execute("SELECT position FROM positions WHERE writer = ?", [position.writer]).fetchone()

@@ -115,7 +115,10 @@ def valkey() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RedisCluster]:
-    """A Redis Cluster that all tests share in the same way. A slow node on a busy machine does not fail over."""
+    """A Redis Cluster that all tests share in the same way.
+
+    The timeout is long, so that there is no failover when a node is slow on a busy machine.
+    """
     need(REDIS, find_redis())
     with redis_cluster(cluster_node_timeout=10000) as servers:
         yield servers

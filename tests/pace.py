@@ -20,9 +20,10 @@ def gaps_of(times: Iterable[float]) -> list[float]:
 def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
     """Assert that requests that arrived with these gaps were started with at least this delay.
 
-    On a busy machine some requests arrive late, so that the next one seems too soon. Each request is taken to have
-    started as much before its arrival as the ones after it need for their delays. That lateness must be nothing for
-    nearly all requests, and small for the others. In a crawl that is too fast it grows with each request.
+    On a busy machine some requests arrive late, so that the next request seems too soon. Each request is assumed to
+    have started so long before its arrival that the requests after it kept their delays. This lateness must be at most
+    LATE_S for nearly all requests, and at most LATE_MAX_S for the others. In a crawl that is too fast, the lateness
+    grows with each request.
     """
     late = [0.0]
     for gap in reversed(gaps):

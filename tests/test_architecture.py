@@ -1,7 +1,7 @@
-"""The rules of docs/architecture.md that a program can check. The layers are contracts in pyproject.toml.
+"""The rules of docs/architecture.md that a program can check. import-linter checks the layers, see pyproject.toml.
 
 Sizes keep files and folders readable, an allow-list keeps every `core` pure, systems use each other through their
-ports, and tests are placed as the tree says.
+ports, and the folders of the tests mirror those of the package.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def names_of(tree: ast.AST) -> dict[str, str]:
-    """Return the full dotted names of the imported names of a module, by their local names."""
+    """Return the full dotted names of imports, and of variables assigned from them, by their local names."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -266,11 +266,12 @@ def test_a_folder_has_a_limited_number_of_modules(folder: Path):
     assert len(modules) <= FOLDER_MODULES_MAX, modules
 
 
-# Pure functions over data that a package ships.
+# Functions that other systems may use without a port: they are pure, and use only data that a library ships.
 OPEN_FUNCTIONS = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffixes.registrable"}
 
 
-# Classes that commands show and public modules export. `lycosa` itself is covered by tests/test_exports.py.
+# Classes that may be imported without a port: by commands (`cli`), which use them, and by public modules, which export
+# them. `lycosa` itself is covered by tests/test_exports.py.
 OPEN_CLASSES = {
     "cli": {
         "lycosa.crawl.diagnostics.bug_log.Bug",
@@ -283,7 +284,7 @@ OPEN_CLASSES = {
 
 
 def is_system(part: str) -> bool:
-    """Whether a part of the package is a system: not another folder, a public module, or a public name."""
+    """Return whether a part of the package is a system: not in NO_SYSTEMS, no public module and no public name."""
     other = part in {*NO_SYSTEMS, *lycosa.__all__} or part.startswith("__") or (PACKAGE / f"{part}.py").exists()
     return not other
 
@@ -314,7 +315,7 @@ def test_systems_use_each_other_through_ports(path: Path):
     assert forbidden_uses(path.relative_to(PACKAGE).parts[0], path.read_text(encoding="utf-8")) == []
 
 
-def test_every_exception_from_the_ports_is_used():
+def test_every_class_that_may_bypass_the_ports_is_imported():
     for part, named in OPEN_CLASSES.items():
         place = PACKAGE / part
         paths = sources(place) if place.is_dir() else [place]
@@ -349,8 +350,8 @@ GETATTR_USES = {
     "app/crawl/runtime.py: handle_httpstatus_list": "a spider of the user may have one",
     "app/crawl/runtime.py: http_user": "a spider of the user may have one",
     "app/crawl/worker_main.py: state": "a spider that keeps state has one",
-    "crawl/crawler.py: from_crawler": "a part of the user may have one",
-    "crawl/crawler.py: from_settings": "a part of the user may have one",
+    "crawl/crawler.py: from_crawler": "a component of the user may have one",
+    "crawl/crawler.py: from_settings": "a component of the user may have one",
     "crawl/diagnostics/user_errors.py: getall": "whatever a callback yielded",
     "crawl/diagnostics/user_errors.py: start": "a spider of the user, of whatever base class",
     "crawl/diagnostics/user_errors.py: xpath": "whatever a callback yielded",
@@ -367,11 +368,11 @@ GETATTR_USES = {
     "crawl/spiders/link_extractor.py: iter": "an element of lxml, or a text",
     "crawl/spiders/response.py: root": "what a callback follows: a URL, a link, a selected element",
     "crawl/spiders/response.py: url": "what a callback follows: a URL, a link, a selected element",
-    "crawl/spiders/selectors.py: parser": "what a thread has of its own",
-    "crawl/workers/threads.py: call": "what a thread has of its own",
+    "crawl/spiders/selectors.py: parser": "a `threading.local` object",
+    "crawl/workers/threads.py: call": "a `threading.local` object",
 }
-"""The attributes that a crawl looks up dynamically, and on which objects. Never on ports: what only some back ends
-can do is a port of its own. Special names (`__name__`, `__await__`, ...) are not listed."""
+"""The attributes that a crawl looks up dynamically, and on which objects. Ports are never probed: operations that only
+some back ends have are a separate port. Special names (`__name__`, `__await__`, ...) are not listed."""
 
 
 def attributes_looked_up(source: str) -> set[str]:
@@ -417,10 +418,10 @@ OTHER_TESTS = {"cli", "servers", "bench", "docs", "scripts"}
 
 
 def misplaced(path: Path) -> str:
-    """Return why a test file is not where the tree says, or "" if it is.
+    """Return why a test file is in the wrong place, or "" if it is not.
 
-    A folder of tests mirrors one of the package, or is one of KINDS within it. In a core, each file tests one
-    module.
+    A folder of tests mirrors one of the package, or is one of KINDS within such a folder. In a core, each file tests
+    one module.
     """
     parts = path.relative_to(ROOT / "tests").parent.parts
     kinds = [index for index, part in enumerate(parts) if part in KINDS]
@@ -459,7 +460,7 @@ def hidden_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_no_import_of_the_package_is_for_the_type_checker_only():
-    """Heavy libraries and the public names may be imported lazily; elsewhere it would hide a cycle."""
+    """Such an import would hide a cycle. The two modules that load their public names on first use are excepted."""
     hidden = [
         f"{name(path)}:{line} {full_name}"
         for path in sources()

@@ -72,7 +72,7 @@ def test_public_classes_name_the_package_as_their_module(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in OURS if name != "ItemLoader"])
 def test_the_types_of_public_names_can_be_evaluated(name: str) -> None:
-    """Except for ItemLoader: its base class in itemloaders imports them for the type checker only."""
+    """ItemLoader is the exception: its base class in itemloaders imports the types for the type checker only."""
     assert isinstance(get_type_hints(getattr(lycosa, name)), dict)
 
 

@@ -1,4 +1,4 @@
-"""crawlee-python's ParselCrawler on the bookstore, everything in memory, all tasks from the start. On uvloop."""
+"""crawlee-python's ParselCrawler on the bookstore: everything in memory, full concurrency from the start, uvloop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""crawlee-python's ParselCrawler, everything in memory, as many tasks as the others from the start. On uvloop."""
+"""crawlee-python's ParselCrawler: everything in memory, the concurrency of the other peers from the start, uvloop."""
 
 from __future__ import annotations
 

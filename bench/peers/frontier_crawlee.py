@@ -1,8 +1,9 @@
 """crawlee's request queue on SQLite through SQLAlchemy, as SqlStorageClient sets it up (WAL, synchronous=NORMAL).
 
-Requests are ready, with their unique keys. `add_batch_of_requests` for 50 at a time, then `fetch_next_request` (it
-reads ten ahead) and `mark_request_as_handled` one by one, each of them a transaction. Crash-safe; what was leased to a
-process that died is blocked for 300 s. First come, first served; hosts and delays are no matter of the queue. No sync.
+The requests are made before the clock runs, with their unique keys. `add_batch_of_requests` gets 50 of them at a time;
+`fetch_next_request` (which reads ten ahead) and `mark_request_as_handled` get them one by one, each call in a
+transaction. The queue is crash-safe, but requests leased to a process that died are blocked for 300 s. The order is
+first come, first served; the queue knows no hosts and no delays. There is no sync.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Peer:
         self._settings = Configuration(purge_on_start=False, storage_dir=str(folder))
 
     async def open(self) -> None:
-        with warnings.catch_warnings(action="ignore"):  # it says that it is experimental
+        with warnings.catch_warnings(action="ignore"):  # the client warns that it is experimental
             self._client = SqlStorageClient(connection_string=self._url)
         self._queue = await self._client.create_rq_client(name="frontier", configuration=self._settings)
 

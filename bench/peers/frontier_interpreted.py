@@ -1,11 +1,11 @@
-"""Our durable frontier, interpreted even if it is compiled: the difference is the gain of compiling."""
+"""Our durable frontier, interpreted even if it is compiled: the difference to the compiled one is the gain."""
 
 from __future__ import annotations
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, SourceFileLoader
 
-# Where a module is there both ways, the first one is taken.
+# A module that exists both as source and compiled is loaded by the loader that is named first here.
 sys.path_hooks.insert(0, FileFinder.path_hook((SourceFileLoader, [".py"]), (ExtensionFileLoader, EXTENSION_SUFFIXES)))
 sys.path_importer_cache.clear()
 

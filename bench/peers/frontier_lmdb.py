@@ -1,9 +1,9 @@
 """Bare LMDB with the least Python that does the cycle: the floor under any frontier built on this store.
 
-Two tables, one write transaction from commit to commit. Push: put the fingerprint unless it is there, and the URL
-behind the queue. Lease: read on in the queue. Ack: delete the row, mark the fingerprint. As crash-safe as ours, and
-with the same flags (no write map). No hosts and no politeness: first come, first served; no tokens, no priorities, no
-counts.
+There are two tables, and one write transaction from commit to commit. Push: put the fingerprint unless it is there, and
+the URL at the end of the queue. Lease: read on in the queue. Ack: delete the row, mark the fingerprint. This is as
+crash-safe as our frontier, and has the same flags (no write map). It has no hosts and no politeness: first come, first
+served; no tokens, no priorities, no counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Our durable frontier, as a crawl has it: exact, polite, crash-safe. Every call is one of the port's.
+"""Our durable frontier, as a crawl has it: exact, polite, crash-safe. It is called through its port only.
 
-Records are ready: canonical URL, host key and fingerprint are the engine's work. No robots.txt, no delay, no limit per
-host, so that nothing waits.
+The records are made before the clock runs: canonical URL, host key and fingerprint are the engine's work. There is no
+robots.txt, no delay and no limit per host, so that nothing waits.
 """
 
 from __future__ import annotations

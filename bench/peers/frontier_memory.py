@@ -1,4 +1,4 @@
-"""Our frontier in memory: the same promises but for the crash, which it does not survive. What durability costs."""
+"""Our frontier in memory: the same promises, except that a crash loses everything. It shows what durability costs."""
 
 from __future__ import annotations
 

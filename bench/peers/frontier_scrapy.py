@@ -1,10 +1,10 @@
-"""Scrapy's scheduler with JOBDIR at its settings: PickleLifoDiskQueue, one queue a host, and RFPDupeFilter.
+"""Scrapy's scheduler with JOBDIR and its default settings: PickleLifoDiskQueue, one queue a host, and RFPDupeFilter.
 
-Real requests through `enqueue_request` and `next_request`; their fingerprints are ready, as ours are. It takes a
-request off the disk when it hands it out: there is no lease and no ack, what was under way is lost by a crash. So is
-the queue, because the list of its files is written only by a clean close. Fingerprints stay in memory for ever. Hosts
-take turns (DownloaderAwarePriorityQueue), within a host last come, first served; delays are the downloader's. No
-sync.
+Real requests go through `enqueue_request` and `next_request`; their fingerprints are made before the clock runs, as
+ours are. The scheduler takes a request off the disk when it hands it out: there is no lease and no ack, so a crash
+loses the requests under way. A crash loses the queue, too, because the list of its files is written only by a clean
+close. Fingerprints stay in memory for ever. Hosts take turns (DownloaderAwarePriorityQueue); the order within a host is
+last come, first served. Delays are the task of the downloader. There is no sync.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Peer:
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # it holds a file open for every host
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the scheduler holds a file open for every host
         settings = {"JOBDIR": str(folder), "TWISTED_REACTOR_ENABLED": False, **self.SETTINGS}
         self._crawler = get_crawler(settings_dict=settings)
         self._crawler.spider = self._crawler.spidercls.from_crawler(self._crawler)

@@ -1,7 +1,8 @@
 """A frontier on SQLite as one would write it: two tables, one statement for many rows, WAL.
 
-Without sync `synchronous=OFF`, which survives the death of the process as ours does; with it `FULL`. The fingerprint is
-the row id of `seen`. No hosts and no politeness: first come, first served; no tokens, no priorities, no counts.
+Without sync the setting is `synchronous=OFF`, with which the data survive the death of the process, as ours do; with
+sync it is `synchronous=FULL`. The fingerprint is the row id of `seen`. There are no hosts and there is no politeness:
+first come, first served; no tokens, no priorities, no counts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 ITEMS is the file of JSON lines to write. A page is in scope when its URL begins with a start URL up to its last slash
 and ends in `.html`. The fields are read off the lxml tree that the peer has parsed anyway, by compiled XPath and not by
-selectors: that is quicker than what their users write, so the peers differ in nothing but themselves.
+selectors. This is quicker than what users of the peers write, and the same code for all, so that only the peers differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Lycosa with its frontier in memory, which no option offers: `python bench/peers/lycosa_memory.py crawl URL...`.
 
-Everything else is the command as it is: the difference to it is what the durable frontier costs.
+Everything else is the unchanged `lycosa` command, so the difference between the two is the cost of the durable
+frontier.
 """
 
 from __future__ import annotations

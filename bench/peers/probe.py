@@ -1,7 +1,7 @@
-"""The ceiling: libcurl, lexbor, ada and a set, in a plain loop.
+"""The upper limit of speed: libcurl, lexbor, ada and a set of URLs, in a plain loop.
 
-No robots.txt, retries, politeness, redirects, charsets, limits, nor anything that survives the process: what is left of
-a crawler when only its libraries work.
+It has no robots.txt, retries, politeness, redirects, charsets or limits, and nothing that survives the process. This is
+what is left of a crawler when only its libraries work.
 """
 
 from __future__ import annotations

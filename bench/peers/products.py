@@ -2,9 +2,9 @@
 
     python bench/peers/PEER.py ITEMS KIND START_URL
 
-KIND is `shop` (generated product pages), `awaiting` (the same, each product waits a second) or `docs` (real pages of
-documentation behind the same kind of lists). The parsel functions are used as they are by Scrapy, crawlee and Lycosa;
-those of lexbor select the same with its tree.
+KIND is `shop` (generated product pages), `awaiting` (the same pages, but the callback of each product waits a second)
+or `docs` (real pages of documentation behind the same kind of lists). Scrapy, crawlee and Lycosa all use the parsel
+functions as they are; the lexbor functions select the same values from a tree of lexbor.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 CONCURRENCY = 64
 PER_HOST = {"awaiting": 8}
-"""The transfers at a time where they are fewer than CONCURRENCY."""
+"""Number of transfers at a time, for the kinds that have fewer than CONCURRENCY."""
 
 AWAIT_S = {"awaiting": 1.0}
-"""What the callback of a product awaits."""
+"""How many seconds the callback of a product waits, for the kinds in which it does."""
 
 TIMEOUT_S = 30
 PRODUCTS = "article.product_pod h3 a"

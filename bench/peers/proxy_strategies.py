@@ -1,6 +1,7 @@
 """Two other strategies to choose a proxy, as pools for our engine: `bench/goodput.py` compares them with ours.
 
-Written here after what the others do; nothing of them is exclusive, has leases, or knows one site from another.
+They are written here after what other projects do. Neither of them lends a proxy to one user only, has leases, or
+distinguishes between sites.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FOR_EVER = 1e12
 
 
 class InTurn:
-    """Round robin: one after the other, whatever became of it."""
+    """Round robin: one proxy after the other, whatever the outcomes of its uses were."""
 
     def __init__(self) -> None:
         self.proxies_by_key: dict[str, Proxy] = {}
@@ -42,13 +43,13 @@ class InTurn:
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
-        """See `ProxyPool`: there always is one."""
+        """See `ProxyPool`. A proxy is available at any time."""
         self.token += 1
         proxy = self.proxies_by_key[self.chosen(request.avoid)]
         return [ProxyLease(target, self.token, proxy, FOR_EVER, rebound=False, among=1)]
 
     def chosen(self, avoid: frozenset[str]) -> str:
-        """Return the key of the next one."""
+        """Return the key of the next proxy that is not to be avoided."""
         return next(key for key in islice(self.order, 1 + len(avoid)) if key not in avoid)
 
     async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
@@ -62,14 +63,14 @@ class InTurn:
         return True
 
     def heard(self, key: str, outcome: Outcome) -> None:
-        """An answer came, or did not."""
+        """Take note of an outcome, good or bad; round robin ignores it."""
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Nothing is known of them."""
+        """Return nothing: this strategy knows nothing of its proxies."""
         return []
 
     async def targets(self) -> list[TargetView]:
-        """Nor of targets."""
+        """Return nothing: this strategy knows nothing of targets."""
         return []
 
     async def close(self) -> None:
@@ -77,12 +78,12 @@ class InTurn:
 
 
 class BackOff(InTurn):
-    """The choice of scrapy-rotating-proxies: at random among those that are not dead.
+    """The choice of scrapy-rotating-proxies: at random among the proxies that are not dead.
 
-    Any status but 200, 301 and 302 is a ban, and so is an error. Who is banned is dead, for all sites, for a time drawn
-    from zero to BASE_S, twice as long after each further one, at most MAX_S; who was dead is looked at every LOOK_S.
-    When all are dead, all are tried again. (Its five more tries of a page that is missing are left out here: the engine
-    knows that such a page is done.)
+    Any status but 200, 301 and 302 is a ban, and so is an error. A banned proxy is dead for all sites, for a time drawn
+    from zero to BASE_S; each further ban doubles this bound, up to MAX_S. Every LOOK_S, the proxies whose time is over
+    come back. When all are dead, all are tried again. (scrapy-rotating-proxies also tries a missing page five more
+    times. This is left out here: the engine knows that such a page is done.)
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class BackOff(InTurn):
         self.looked_at = 0.0
 
     def chosen(self, avoid: frozenset[str]) -> str:
-        """Return one that is not dead."""
+        """Return the key of a proxy that is not dead."""
         now = time.monotonic()
         if now - self.looked_at > LOOK_S:
             self.looked_at = now
@@ -104,7 +105,7 @@ class BackOff(InTurn):
         return random.choice([key for key in alive if key not in avoid] or alive)
 
     def heard(self, key: str, outcome: Outcome) -> None:
-        """Mark it as good or as dead."""
+        """Mark the proxy as good or as dead."""
         if outcome.blame is Blame.NONE:
             self.failures[key] = 0
             self.dead.pop(key, None)

@@ -1,4 +1,4 @@
-"""Scrapy on the bookstore, as quick as its settings make it: uvloop, and nothing on that is not needed."""
+"""Scrapy on the bookstore, as quick as its settings make it: uvloop, and everything off that is not needed."""
 
 from __future__ import annotations
 

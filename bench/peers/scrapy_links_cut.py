@@ -1,4 +1,4 @@
-"""`scrapy_links.py`, with the one line more that takes most from its time.
+"""`scrapy_links.py` with one more line: the one that reduces its time most.
 
 Fragments are cut off before the LinkExtractor compares links, so that `page.html#a` and `page.html#b` are one link and
 not two requests.

@@ -1,4 +1,4 @@
-"""`scrapy_redis_links.py`, with fragments cut off before links are compared: as `scrapy_links_cut.py`."""
+"""`scrapy_redis_links.py` with the link extractor of `scrapy_links_cut.py`, which cuts off fragments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`scrapy_links.py` on scrapy-redis, as its README has it: scheduler and duplicate filter in the Redis of BENCH_REDIS.
 
-All workers yield the start pages; the filter lets each of them through once. A worker waits for more until it is ended
-by a signal: it does not see the end of a crawl.
+All workers yield the start pages; the filter lets each of these pages through once. A worker waits for more requests
+until a signal ends it: it does not see the end of a crawl.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scrapy_redis.spiders import RedisMixin
 
 
 class Waits(RedisMixin):
-    """Joins a spider to the others by Redis."""
+    """Connects a spider with the other workers through Redis."""
 
     @classmethod
     def from_crawler(cls, crawler: Any, *arguments: Any, **options: Any) -> Any:

@@ -55,7 +55,8 @@ class DhtCrawl:
         self.beside: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     async def run(self, max_torrents: int | None = None) -> None:
-        """Crawl until cancelled, or until `max_torrents` new torrents are stored. Fetches in progress may add a few.
+        """Crawl until cancelled, or until about `max_torrents` new torrents are stored: fetches in progress may add a
+        few.
 
         Raises `LycosaError`.
         """
@@ -77,7 +78,7 @@ class DhtCrawl:
 
 
 def _first(errors: BaseExceptionGroup[LycosaError]) -> LycosaError:
-    """The first error ended the crawl and caused the others."""
+    """Return the first error, which ended the crawl and caused the others."""
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -128,7 +129,7 @@ async def open_torrent_crawl(
         current_rules = InstalledRules(folder, rules, clock.now).current
         location = RecordsLocation(str(folder), store_url)
         records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
-        # The store is opened before the queue, which would create a folder even if the database server does not answer.
+        # Open the store first: if the database server does not answer, this fails before the queue creates its folder.
         store = await stack.enter_async_context(records)
         frontier = await stack.enter_async_context(open_hash_frontier(folder, clock.now()))
         await note_store(folder, store_url, store, frontier, say)
@@ -238,7 +239,8 @@ class _Deliveries:
         """Pass on records that were new in the store. Wait until the caller has taken them."""
         for record in records:
             found = await store.get(record.keys[0])
-            # Ids ascend. A torrent that was stored before has an earlier discovery time.
+            # Skip a torrent that was already passed on (ids ascend), and one that was stored before (it has an earlier
+            # discovery time).
             if found is not None and found.id > self._last_id and found.record.discovered == record.discovered:
                 self._ready.append(found)
                 self._last_id = found.id

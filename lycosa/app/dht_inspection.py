@@ -24,7 +24,7 @@ RATE_OVER_S = 1.0
 
 
 class Explanation(NamedTuple):
-    """Whether an infohash is stored, and if not, why: as one word, as sentences, and as values."""
+    """Whether an infohash is stored, and if not, why, in three forms: a word, sentences, values."""
 
     answer: Answer
     lines: list[str]

@@ -50,7 +50,7 @@ class Applied(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """The numbers of infohashes that were denied or allowed, of those that had been before, and of removed torrents."""
+    """Numbers of infohashes denied or allowed now, of those that already were, and of removed torrents."""
 
     changed: int
     unchanged: int

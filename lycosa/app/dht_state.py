@@ -8,13 +8,12 @@ DIR/store                  the place where the last crawl stored its torrents
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.core.errors import StorageError, UsageError
+from lycosa.core.errors import DamagedState, UsageError
 from lycosa.core.units import format_size
 from lycosa.dht.crawler.core.hash_records import FETCHED, POLICY
 from lycosa.frontier.core.description import Description
@@ -33,7 +32,6 @@ from lycosa.storage.records.tables import TableRecordStore
 
 QUEUE, TORRENTS, STORE = "queue", "torrents.sqlite", "store"
 NAME = "infohashes of the DHT"
-WEB_ADVICE = re.compile(r"[;:] (restore .*)?-O( .*)?$")
 
 
 class RecordsLocation(NamedTuple):
@@ -48,13 +46,11 @@ def queue_advice(queue: Path) -> Iterator[None]:
     """Replace the advice in the errors of a damaged queue: it names -O, an option of web crawls."""
     try:
         yield
-    except StorageError as error:
-        problem = WEB_ADVICE.sub("", str(error))
-        if problem == str(error):
-            raise
-        raise StorageError(
-            f"{problem}; restore {queue} from a backup, or delete this folder: the torrents stay, and the crawl starts"
-            " with an empty queue"
+    except DamagedState as error:
+        raise DamagedState(
+            error.problem,
+            advice=f"restore {queue} from a backup, or delete this folder: the torrents stay, and the crawl starts with"
+            " an empty queue",
         ) from None
 
 

@@ -11,7 +11,7 @@ IndexPlace: TypeAlias = Path | SphinxAddress
 
 
 def index_place(text: str) -> IndexPlace:
-    """Raises `UsageError` for an invalid URL."""
+    """Parse the place of an index. Raises `UsageError` for an invalid URL."""
     return sphinx_address(text) or Path(text)
 
 

@@ -67,7 +67,7 @@ class StoredNameRules:
         await self._begin(draft, _inspector(draft), applied=True)
 
     async def resume(self) -> None:
-        """Continue to apply the rules that were not applied to all torrents, because the site was stopped."""
+        """Continue to apply rules that the site was applying when it was stopped."""
         if (draft := await self._unapplied("")) is not None:
             await self._begin(draft, _inspector(draft), applied=True)
 
@@ -127,7 +127,7 @@ class StoredNameRules:
         return RuleTrial(draft, TaskProgress(await self._store.count(), started=time.time()), applied=applied)
 
     async def _run_all(self, trial: RuleTrial, inspector: Inspector) -> None:
-        """Try or apply a rule. After an applied rule, apply the unapplied ones whose names come later."""
+        """Try or apply a rule. After applying it, also apply the rules with later names that are not applied yet."""
         await self._run(trial, inspector)
         while trial.applied and (draft := await self._unapplied(trial.draft.name)) is not None:
             self.trial = trial = await self._trial(draft, applied=True)
@@ -205,7 +205,7 @@ class IndexProcess:
         return progress
 
     async def close(self) -> None:
-        """The next process that writes the index restarts an unfinished rebuild."""
+        """Stop. The next process that writes the index restarts an unfinished rebuild."""
         if self._process is not None and self._process.is_alive():
             self._process.terminate()
             await asyncio.to_thread(self._process.join)
@@ -255,7 +255,7 @@ def _inspector(draft: RuleDraft) -> Inspector:
 
 
 def _rule_text(draft: RuleDraft) -> str:
-    """Printable strings have the same form in JSON and TOML."""
+    """Return a rule file. Its strings are printable, and so have the same form in JSON and TOML."""
     words = json.dumps(draft.words, ensure_ascii=False)
     return f"[[deny]]\nreason = {json.dumps(draft.reason, ensure_ascii=False)}\nwords = {words}\n"
 

@@ -171,7 +171,7 @@ def explain(error: click.ClickException) -> str:
 
 
 def _is_like(option: str, written: str) -> bool:
-    """Whether the names are similar without their dashes, which click compares, too."""
+    """Return whether the names are similar without their dashes. click also compares the dashes."""
     from difflib import get_close_matches
 
     return bool(get_close_matches(written.lstrip("-"), [option.lstrip("-")]))

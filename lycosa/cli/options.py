@@ -144,8 +144,7 @@ ALL_OPTIONS = "lycosa.cli.all_options"
 """The value of `obj` in a click context whose help lists all options."""
 
 NEEDS_VALUE = frozenset({"proxy", "proxy_pool"})
-"""Options whose value must not be empty: it is usually an unset shell variable, and the crawl would run without a
-proxy."""
+"""Options that must not be empty: with an unset shell variable, the crawl would run without a proxy."""
 
 
 class GroupedOption(click.Option):

@@ -23,7 +23,7 @@ class Number(click.FloatRange):
 
 
 class NonEmptyText(click.types.StringParamType):
-    """Non-empty text: an empty value is usually a shell variable that is not set."""
+    """Non-empty text: an empty value usually comes from an unset shell variable."""
 
     name = "text"
 

@@ -19,7 +19,7 @@ FINISH_TIMEOUT_S = 2
 def listen(
     host: str, port: int, where: str, access: Access, *, advice: str = "--port 0", any_port: bool = False
 ) -> socket.socket:
-    """Listen as `open_listener` does; with `any_port`, on any free port if `port` is in use."""
+    """Listen as `open_listener` does. `any_port`: if `port` is in use, take any free one."""
     try:
         return open_listener(host, port, where, access)
     except PortInUse:

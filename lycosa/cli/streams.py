@@ -11,7 +11,7 @@ from lycosa.core.errors import StorageError
 
 
 class Output(io.FileIO):
-    """A failed write raises `StorageError`, or `BrokenPipeError` if the reader has exited."""
+    """Standard output. A failed write raises `StorageError`, or `BrokenPipeError` if the reader has exited."""
 
     def write(self, data: object, /) -> int:
         try:

@@ -1,7 +1,7 @@
 """The settings of a crawl.
 
 A setting has one name everywhere: `--max-body` on the command line, `max_body` in files and `-s`, `LYCOSA_MAX_BODY` in
-the environment. Files, `-s` and `custom_settings` also accept Scrapy's names of the settings that it has, too.
+the environment. Files, `-s` and `custom_settings` also accept Scrapy's name of a setting, if it has one.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_outputs(text: str) -> list[str]:
-    """Split a text into lines, or at commas if every part is then an output."""
+    """Split a text at commas if every part is then an output, otherwise into lines."""
     by_commas = split(text)
     return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
 

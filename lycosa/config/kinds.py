@@ -204,7 +204,7 @@ class PoolLocation(FilePath):
 
 
 class BadElement(ValueError):
-    """The argument is the invalid element of a setting with several values."""
+    """An invalid element of a setting with several values, given as the exception's argument."""
 
 
 def is_none(value: object) -> bool:
@@ -218,7 +218,7 @@ def hide_login(url: object) -> object:
 
 
 def check_range(low: float, value: float, high: float) -> float:
-    """Raises `ValueError` for a value out of bounds."""
+    """Return the value. Raises `ValueError` if it is out of bounds."""
     if not low <= value <= high:
         raise ValueError
     return value

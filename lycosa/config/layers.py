@@ -59,8 +59,8 @@ def load(
     """Return the settings of a run. Raises `BadSetting`.
 
     `flags` maps setting names to command-line values (None: not given); `sets` holds the texts after `-s`. The project
-    is searched from `folder` upwards. Messages name `spider_place` for `spider_settings`. `places` receives the place
-    of each setting that is not a default.
+    is searched from `folder` upwards. `spider_place` is the source of `spider_settings` in messages. `places` receives
+    the source of each setting that is not a default.
     """
     project = find_project(folder)
     base = None if project in {None, folder.absolute()} else project
@@ -94,10 +94,10 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_setting(name: str) -> str:
-    """Say what to write instead of an unknown setting.
+    """Return a message that says what to write instead of an unknown setting.
 
-    If the name is only roughly similar to a setting, as TEXT_LIMIT is to DEPTH_LIMIT, there are two hints: the name of
-    the setting, and the place for the user's own settings.
+    A name only roughly similar to a setting, as TEXT_LIMIT is to DEPTH_LIMIT, may be misspelled or the user's own; the
+    message covers both.
     """
     if renamed := renamed_setting(name):
         return renamed
@@ -111,7 +111,7 @@ def unknown_setting(name: str) -> str:
 
 @dataclass(slots=True)
 class _Merged:
-    """`combined` maps each of our settings in COMBINATIONS to the given values of Scrapy's settings."""
+    """The settings so far. `combined` maps our settings in COMBINATIONS to the given values of Scrapy's."""
 
     places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from lycosa.core.units import DAY_S
 
 MIB = 1024**2
 DEFAULT_POLICY = "no-referrer-when-downgrade"
-"""The W3C policy with the effect of Scrapy's default policy, for http and https."""
+"""The W3C policy that equals Scrapy's default for http and https."""
 
 
 class Equivalent(NamedTuple):

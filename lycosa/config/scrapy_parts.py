@@ -1,6 +1,6 @@
 """Map Scrapy's built-in components to the short names of Lycosa's.
 
-`"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` then disables retries, as in Scrapy.
+So `"scrapy.downloadermiddlewares.retry.RetryMiddleware": None` disables retries, as in Scrapy.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     ("there is one downloader; a class of your own goes into downloader_middlewares or extensions", {
         "DOWNLOADER": (),
     }),
-    ("TLS is libcurl's: only insecure can be set", {
+    ("TLS is libcurl's: its only setting is 'insecure'", {
         "DOWNLOADER_CLIENTCONTEXTFACTORY": (), "DOWNLOADER_CLIENT_TLS_CIPHERS": ("DEFAULT",),
         "DOWNLOADER_CLIENT_TLS_METHOD": ("TLS",), "DOWNLOAD_TLS_MAX_VERSION": (None,),
         "DOWNLOAD_TLS_MIN_VERSION": (None,),
@@ -75,7 +75,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     }),
     ("write the items in a pipeline of your own", {"FEED_EXPORTERS": ({},), "FEED_EXPORTERS_BASE": ()}),
     ("split the file afterwards: split -l N FILE.jsonl", {"FEED_EXPORT_BATCH_ITEM_COUNT": (0,)}),
-    ("the setting fields selects columns of CSV; other outputs have all fields, in UTF-8: drop some in a pipeline", {
+    ("set 'fields' to select the columns of CSV; other outputs have all fields, in UTF-8: drop some in a pipeline", {
         "FEED_EXPORT_ENCODING": (None, "utf-8", "utf8", "UTF-8"), "FEED_EXPORT_FIELDS": (None,),
     }),
     ("each item is one line", {"FEED_EXPORT_INDENT": (0, None)}),
@@ -116,7 +116,9 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "PERIODIC_LOG_TIMING_ENABLED": (False,),
     }),
     ("referrer_policy takes the name of a W3C policy", {"REFERRER_POLICIES": ({},)}),
-    ("failed transfers are retried: raise RetryRequest for more, or set retries = 0", {"RETRY_EXCEPTIONS": ()}),
+    ("failed transfers are retried: raise RetryRequest after other errors, or set retries = 0 for no retries", {
+        "RETRY_EXCEPTIONS": (),
+    }),
     ("robots.txt is parsed by RFC 9309", {"ROBOTSTXT_PARSER": ("scrapy.robotstxt.ProtegoRobotParser",)}),
     ("the setting user_agent selects the rules in robots.txt", {"ROBOTSTXT_USER_AGENT": (None,)}),
     ("the frontier is the scheduler: leave it out", {"SCHEDULER": ("scrapy.core.scheduler.Scheduler",)}),

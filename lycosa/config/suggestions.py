@@ -24,7 +24,10 @@ def looks_like_a_list_file(text: str) -> bool:
 
 
 def suggest_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
-    """Return the end of an error message that suggests the most similar name in the folder that `fits`."""
+    """Return the end of an error message that suggests a similar path in the same folder.
+
+    This is the most similar path that the function `fits` accepts; without one, return "".
+    """
     folder, name = os.path.split(text)
     by_name = {each.lower(): each for each in islice(_names(folder), NAMES_MAX)}
     near = [by_name[each] for each in difflib.get_close_matches(name.lower(), by_name, n=5)]

@@ -2,7 +2,7 @@
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 
-A name of Scrapy gives Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names are
+A Scrapy name returns Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names are
 the keys of the table `user`.
 """
 

@@ -70,8 +70,8 @@ def is_public(ip: str) -> bool:
 def looks_private(host: str) -> bool:
     """Return whether a host, as written in a URL, is certainly private. Names are not looked up.
 
-    Private are addresses that are not public, names such as `localhost` or `printer.local`, and text that is not a
-    host.
+    The private hosts are: addresses that are not public, names such as `localhost` or `printer.local`, and text that is
+    not a host.
     """
     name = host.strip("[]")
     try:

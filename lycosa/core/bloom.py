@@ -1,8 +1,8 @@
 """A Bloom filter that grows with its contents and keeps its rate of false positives.
 
-The filter consists of layers of fixed size (rbloom). Each further layer has `GROWTH` times the capacity of the layer
-before, up to `CAPACITY_MAX`, and half its rate of false positives. So the total rate stays below twice that of the
-first layer (Almeida et al., Scalable Bloom Filters, 2007). Elements are 64-bit fingerprints, which are hashes already.
+It consists of layers of fixed size (rbloom). Each new layer has `GROWTH` times the capacity of the previous one, up to
+`CAPACITY_MAX`, and half its rate of false positives. So the total rate stays below twice that of the first layer
+(Almeida et al., Scalable Bloom Filters, 2007). Elements are 64-bit fingerprints, which are hashes already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPECTED_MAX = 1_000_000_000
 """Maximum capacity of the first layer, in fingerprints (`--expected-urls`): 1.2 GB of memory per open segment."""
 
 EXPLAINED_MAX = 10**15
-"""`too_large` calculates the memory only for fewer fingerprints than this; `expected_urls` refuses more anyway."""
+"""`too_large` ignores larger numbers of fingerprints, which `expected_urls` refuses anyway."""
 
 CAPACITY_MAX = 64_000_000
 """Maximum capacity of a further layer, in fingerprints, unless the first layer is larger. A layer is saved as a whole,
@@ -52,7 +52,7 @@ def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
 
 
 def too_large(expected: int) -> str:
-    """Return why a filter cannot start with this capacity. Return "" if it can, and for EXPLAINED_MAX or more."""
+    """Return why a filter cannot start with this capacity; else ""."""
     if not EXPECTED_MAX < expected < EXPLAINED_MAX:
         return ""
     takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))

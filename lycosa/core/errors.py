@@ -16,7 +16,8 @@
     |   |-- StorageFull       no room left on the device
     |   |-- WorkerLost        a worker of a shared crawl missed too many heartbeats
     |   `-- StorageError      any other failure of the disk or the database
-    |       `-- StorageUnavailable   no connection to the database, or the database is locked; this may end by itself
+    |       |-- StorageUnavailable   no connection to the database, or the database is locked; this may end by itself
+    |       `-- DamagedState         a part of the state is damaged or missing
     |-- NoProxy               the pool had no proxy for this target within the timeout
     |   `-- NoProxyYet        the request waits, and is then sent through another proxy
     |-- NoJudge               no judge answers: proxies cannot be checked
@@ -128,6 +129,14 @@ class StorageError(StateError):
 
 class StorageUnavailable(StorageError):
     """The database does not answer."""
+
+
+class DamagedState(StorageError):
+    """A part of the state is damaged or missing."""
+
+    def __init__(self, problem: str = "", *, advice: str = "") -> None:
+        super().__init__(f"{problem}; {advice}" if advice else problem)
+        self.problem = problem
 
 
 class NoProxy(LycosaError):

@@ -1,5 +1,7 @@
-"""HTTP header fields as received: names are case-insensitive, repeated fields are kept, parsing is lazy and never
-raises."""
+"""HTTP header fields as received: names are case-insensitive, repeated fields are kept.
+
+Parsing is lazy and never raises.
+"""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ ROUNDING_S = 1e-6
 class RateLimit(Generic[Key]):
     """Allow each key `burst` events at once, and `per_s` events a second on average.
 
-    A key's entry is the time at which its full burst is available again (GCRA); then the entry expires. The older of
-    two generations of entries is dropped when all its entries have expired. With `refuse_when_full` a full table
-    refuses unknown keys, so the limit always holds. Otherwise it drops the older generation early, so a flood of forged
-    addresses does not lock out other clients.
+    The entry of a key is the time at which its full burst is available again (GCRA); the entry expires at this time.
+    There are two generations of entries. The older one is dropped when all its entries have expired. With
+    `refuse_when_full`, a full table refuses unknown keys, so the limit always holds. Otherwise a full table drops the
+    older generation early, so that a flood of forged addresses does not lock out other clients.
     """
 
     def __init__(self, per_s: float, burst: int, *, keys_max: int, refuse_when_full: bool = False) -> None:

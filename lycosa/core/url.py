@@ -31,7 +31,7 @@ into the cache."""
 _joined: set[str] = set()
 
 SHOWN_MAX = 100
-"""Maximum number of characters that an error message quotes of a bad URL."""
+"""Maximum characters of a bad URL in a message."""
 
 
 def canonicalize(url: str) -> str:
@@ -105,7 +105,7 @@ def add_params(url: str, params: Mapping[str, Any] | None) -> str:
 
 
 def _accepted(href: str) -> str | None:
-    """Drop the fragment. None if the URL is too long, not http(s) or has a login."""
+    """Drop the fragment. Return None if the URL is too long, not http(s), or has a login."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

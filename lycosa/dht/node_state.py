@@ -1,6 +1,6 @@
-"""The state folder of a DHT node: a lock, and the id and the contacts of each node.
+"""The state folder of a DHT node: a lock, and the id and contacts of each node.
 
-Neither peers nor the routers through which the node joined are saved.
+Peers and routers (public bootstrap nodes) are not saved.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class NodeState:
         self._unused: list[SavedNode] = []
 
     def remove_if_unused(self, created: Sequence[Path]) -> None:
-        """Remove the `created` folders, the state folder first, unless that has contacts or files of a crawl."""
+        """Remove the `created` folders, the state folder first, unless the state folder has contacts or files of a
+        crawl."""
         has_contacts = any(table is not None and table.contacts for table in self._last)
         folder = self._path.parent
         with contextlib.suppress(OSError):  # the error that ends the block is more important

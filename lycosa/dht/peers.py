@@ -60,8 +60,8 @@ class FetchLimits:
     """Half of the usual limit of open files. Further fetches wait."""
     connections_per_fetch: int = 3
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Bound on the received and requested pieces of unfinished metadata. The fetch that has waited longest can also use
-    a reserve of `metadata_bytes_max`, so fetches do not deadlock."""
+    """Bound on the received and requested pieces of unfinished metadata. The first fetch that finds no room can
+    also use a reserve of `metadata_bytes_max`, so fetches do not deadlock."""
     metadata_bytes_max: int = METADATA_BYTES_MAX
     stages: StageLimits = field(default_factory=StageLimits)
 
@@ -410,7 +410,7 @@ class MetadataFetcher:
         return max(0, free_bytes // PIECE_BYTES) if self._first_for_bytes is fetch else 0
 
     def _count_bytes(self, fetch: MetadataFetch) -> None:
-        """If the fetch released bytes, waiting fetches continue."""
+        """Update the bytes in flight. If the fetch released some, waiting fetches continue."""
         held_bytes = fetch.held_bytes if fetch.is_done else fetch.assembly.held_bytes
         change = held_bytes - fetch.counted_bytes
         fetch.counted_bytes = held_bytes

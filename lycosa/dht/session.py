@@ -58,7 +58,7 @@ class PeerAddress(NamedTuple):
 
 
 class SwarmEstimate(NamedTuple):
-    """The result of a scrape (BEP 33), estimated from Bloom filters. Without `is_counted`, no node answered."""
+    """The result of a scrape, estimated from Bloom filters (BEP 33). `is_counted`: whether a node answered."""
 
     seeds: float
     leechers: float

@@ -83,25 +83,25 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
         """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that are known in memory; the others may be known on disk."""
+        """Return the fingerprints known in memory; others may be on disk."""
 
     def stored(self, segment: str, prefix: bytes) -> list[bytes]:
         """Return the fingerprints on disk that start with `prefix`, as 8 bytes each."""
 
     def put_back(self, key: Key, record: UrlRecord) -> float:
-        """LEASED -> QUEUED. Return the rank, `NOT_READY` if the segment was dropped."""
+        """LEASED -> QUEUED. Return the rank; `NOT_READY` if the segment has not started or was dropped."""
 
     def mark_done(
         self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None
     ) -> None: ...
 
     def mark_retry(self, key: Key, record: UrlRecord) -> None:
-        """LEASED -> RETRY, until its `not_before`."""
+        """LEASED -> RETRY, until `record.not_before`."""
 
     def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None: ...
 
     def promote_due(self, now: float) -> Sequence[HostWork]:
-        """DELAYED and RETRY -> QUEUED for a bounded number of due records. Start the segments that are due."""
+        """Start due segments, and queue a bounded number of due records."""
 
     def next_due(self) -> float | None:
         """When `promote_due` next has something to do; None for never."""
@@ -117,7 +117,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def positions(self) -> dict[str, int]: ...
 
     def stats(self) -> FrontierStats:
-        """`leased` and `hosts` are 0. Leased records count in no state."""
+        """Leased records are not counted; `leased` and `hosts` are 0."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]: ...
 
@@ -136,7 +136,7 @@ class FrontierStore(RecordQueue[Key], Protocol[Key]):
     def requeue(
         self, selection: Selection, into: str | None, cursor: str, limit: int
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
-        """DEAD and DONE -> QUEUED, or a copy into another segment."""
+        """DEAD and DONE -> QUEUED; with `into`, queue copies in that segment instead."""
 
     def requeue_ended(self, fingerprint: int) -> Sequence[HostWork]:
         """DEAD and DONE -> QUEUED for this fingerprint, in each open segment. Return what was queued."""
@@ -390,8 +390,10 @@ class LocalFrontier(Generic[Key]):
             self.scheduler.add_work(self._host(record.host), rank)
 
     def _check_clock(self, now: float) -> None:
-        """If the clock was set back to before the time of opening, limit the stored times in `_host` by the new
-        time."""
+        """If the clock was set back to before the time of opening, use the new time as the time of opening.
+
+        `_host` limits stored times by it.
+        """
         if now < self._opened_at - CLOCK_SLACK_S:
             self._opened_at = now
 

@@ -41,7 +41,7 @@ PROMOTE_MAX = 1000
 
 @dataclass(slots=True)
 class StoredUrl:
-    """A URL and its state, which stays QUEUED while the URL is leased."""
+    """A URL and its state. A leased URL stays QUEUED."""
 
     record: UrlRecord
     state: State

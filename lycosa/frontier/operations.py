@@ -1,6 +1,6 @@
 """The operations of `lycosa frontier` on a frontier in this process.
 
-The store lists leased rows as queued. The frontier adds the leases and the active hosts.
+The store lists leased rows as queued; this module adds leases and the activity of hosts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lycosa.http.core.robots import robots_from_response
 Key = TypeVar("Key")
 LeaseKey = tuple[str, int, bool]
 LAST = "\U0010ffff"
-"""The last Unicode character: a text followed by it sorts after all other keys that begin with this text."""
+"""The last Unicode character: PREFIX + LAST sorts after all other keys with this prefix."""
 
 
 class LocalOperations(Generic[Key]):

@@ -25,24 +25,23 @@ from lycosa.http.core.model import Validators
 
 
 class VisitFrontier(Protocol):
-    """The part of `Frontier` that visiting a page needs, and all that a worker process has."""
+    """The part of `Frontier` needed to visit a page. A worker process has only this part."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records whose (segment, fingerprint) is new or that have `dont_filter`. Return their number.
+        """Queue records with a new (segment, fingerprint) or with `dont_filter`. Return their number.
 
-        The first record of a segment creates it. An archived or dropped segment refuses records.
+        The first record of a segment creates it. Archived and dropped segments refuse records.
         """
 
     async def block_host(self, host: str, until: float) -> None:
         """Lease no records of this host before `until` (unix seconds)."""
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Queue a claim: the right to one transfer without a record. Always end it with `release_claim`.
+        """Queue a claim: a request for one transfer without a record. Always end it with `release_claim`.
 
-        Like a lease, a claim needs a free slot and the host's turn. Claims go before leases, but cannot starve them.
-        `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is the caller's
-        own lease: its slot is freed, as by `end_transfer`. If `needs_address` is true for the host, call `set_address`
-        first.
+        Like a lease, a claim waits for a free slot of the host and for its delay. Claims go before leases, but cannot
+        starve them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is
+        the caller's own lease: its slot is freed, as by `end_transfer`. If `needs_address`, call `set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
@@ -67,7 +66,7 @@ class Frontier(VisitFrontier, Protocol):
     """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
     Changes take effect at once, and are durable after the next `commit`. A crash before the commit voids the leases and
-    queues their records again. A call with a lease that has ended returns False.
+    queues their records again. A call with an ended lease returns False (`renew`: None).
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -76,9 +75,9 @@ class Frontier(VisitFrontier, Protocol):
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lease at most `limit` records whose hosts may be contacted now.
 
-        The oldest segment goes first; within a host the highest priority, then first come, first served. A host first
-        gets one lease of kind RESOLVE if the policy limits addresses and its address is unknown, and one of kind ROBOTS
-        if the policy requires robots.txt and its `HostFacts` are not fresh. Until that lease ends, the host gets no
+        The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
+        limits addresses and the host's address is unknown, the host first gets a lease of kind RESOLVE; if the policy
+        requires robots.txt and the `HostFacts` are stale, one of kind ROBOTS. Until such a lease ends, the host gets no
         other.
         """
 
@@ -107,7 +106,7 @@ class Frontier(VisitFrontier, Protocol):
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """Report a failure: retry at `retry_at` (unix seconds), or mark the record dead if None."""
+        """Report a failure: retry at `retry_at` (unix seconds); None marks the record dead."""
 
     async def release(self, lease: Lease, now: float) -> bool:
         """Queue the record again as if it had never been leased."""
@@ -209,22 +208,22 @@ class FrontierOperations(Protocol):
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire the robots.txt of those hosts where its fetch failed. Return their number.
+        """Expire failed robots.txt fetches of these hosts. Return the number of such hosts.
 
-        A failed fetch forbids all URLs of the host: requeued URLs would be dead again at once.
+        A failed fetch forbids all URLs of a host: requeued URLs would be dead again at once.
         """
 
     async def archive(self, segment: str) -> bool:
         """Make a segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
 
     async def drop(self, segment: str) -> int:
-        """Forget a segment and its URLs, and void its leases. Return how many URLs it had.
+        """Forget a segment and its URLs, and void its leases. Return the number of URLs.
 
-        Raises `UsageError` if it does not exist.
+        Raises `UsageError` if the segment does not exist.
         """
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Check all rows. Return a bounded number of lines about inconsistencies. `report` gets the progress."""
+        """Check all rows. Return a bounded number of inconsistencies, one line each. `report` gets the progress."""
 
     async def compact(self) -> tuple[int, int]:
         """Release unused disk space or memory. Return the size in bytes before and after."""
@@ -287,14 +286,14 @@ class SharedFrontier(Frontier, Protocol):
     def shortage(self) -> str:
         """Why `lease` returns nothing although records may be due (the server is full); otherwise "".
 
-        It is known from the last answer of the server, and may end by itself.
+        Known from the server's last answer. A shortage may end by itself.
         """
 
     async def check_membership(self) -> None:
-        """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
+        """Raise `WorkerLost` if this worker was removed. Call this before contacting a host.
 
-        After the removal, another worker may be contacting the same host. The server is asked only if this process was
-        blocked for several seconds: only then can the worker have been removed.
+        After the removal, another worker may contact the same host. The server is asked only if this process was
+        blocked for several seconds: otherwise the worker cannot have been removed.
         """
 
     def report_start(self, host: str, now: float) -> None:

@@ -79,7 +79,7 @@ class RemoteOperations(RpcClient):
 
     @contextmanager
     def _reporting(self, timeout_s: float, work: str = "") -> Iterator[None]:
-        """Tell the user if the owner is slow: what it is doing (`work`), or how long this process waits."""
+        """If the owner is slow, report what it does (`work`), or how long this process waits."""
         timer = asyncio.get_running_loop().call_later(REPORT_AFTER_S, self._report_wait, timeout_s, work)
         try:
             yield

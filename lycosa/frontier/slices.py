@@ -12,7 +12,7 @@ from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import Row
 
 SCAN_MAX = 2000
-"""Maximum number of rows that one slice reads, even if few match: a running crawl must not wait for a listing."""
+"""Maximum number of rows that a slice reads, even if few match: a listing must not delay a running crawl."""
 
 
 class ScanSlice(NamedTuple):

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError
+from lycosa.core.errors import DamagedState, ForeignState, LycosaError, NewerState, StateError, StateLocked
 from lycosa.frontier.core.description import FORMAT, VERSION, Description
 from lycosa.infra.disk import write_error
-from lycosa.infra.durable_files import make_folder, replace_file
+from lycosa.infra.durable_files import DAMAGE_ADVICE, make_folder, replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
 
 DESCRIPTION = "crawl.json"
@@ -67,7 +67,7 @@ class StateDir:
         return self.path / RECORDS
 
     def check_complete(self) -> None:
-        """Raise `StorageError` if the crawl has a description but no database; the crawl must not silently start over.
+        """Raise `DamagedState` if the crawl has a description but no database; the crawl must not silently start over.
 
         Raises `ForeignState` if the state belongs to a worker of a shared crawl: such a state never has a database.
         """
@@ -77,10 +77,10 @@ class StateDir:
             raise ForeignState(f"{problem}: give the --frontier of that crawl, another --state, or -O to start afresh")
         described = self.description.name or self.description.imported
         if described and not (data.exists() and data.stat().st_size):
-            raise StorageError(f"{data} is missing or empty: restore it, or start the crawl afresh with -O")
+            raise DamagedState(f"{data} is missing or empty", advice=DAMAGE_ADVICE)
 
     def describe(self, description: Description) -> None:
-        """Replace the description atomically; it survives a power loss even without `--sync`."""
+        """Replace the description atomically, so that it survives a power loss even without `--sync`."""
         self.description = description
         data = msgspec.json.format(msgspec.json.encode(description), indent=1)
         try:
@@ -131,7 +131,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def read_description(path: Path) -> Description:
-    """Return the description in a state folder, which need not be locked. Raises `ForeignState`, `NewerState`."""
+    """Return the description in a state folder, locked or not. Raises `ForeignState`, `NewerState`."""
     file = path / DESCRIPTION
     if not file.exists():
         return Description()

@@ -38,7 +38,7 @@ class FormFile(NamedTuple):
 
 
 def fields_of(formdata: FormData) -> list[Field]:
-    """Return (name, value) pairs in order. A field without values has the value None. Raises `BadForm`."""
+    """Return (name, value) pairs in order; an empty list of values becomes None. Raises `BadForm`."""
     pairs = formdata.items() if isinstance(formdata, Mapping) else formdata
     try:
         return [field for name, value in pairs for field in _values(name, value)]

@@ -2,10 +2,9 @@
 
 Links are the href of `a` and `area`, the src of `iframe` and `frame`, the href of `link rel=next|canonical|alternate`,
 and the URL of a meta refresh. They are resolved as in browsers (WHATWG), against the first `<base href>` if there is
-one. Comments, scripts and templates are ignored, and so are URLs that cannot be crawled (`mailto:`, invalid, too long).
+one. Comments, scripts, templates and URLs that cannot be crawled (`mailto:`, invalid, too long) are ignored.
 
-Hrefs are deduplicated without their fragments, and then resolved with a cache, since the pages of a site repeat the
-same navigation.
+Hrefs are deduplicated without their fragments. Resolved hrefs are cached: the pages of a site repeat its navigation.
 """
 
 from __future__ import annotations
@@ -156,7 +155,7 @@ def resolver(base_url: str) -> Callable[[str], PageLink | None]:
 
 
 def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> PageLink | None:
-    """The key of the cache has only the part of the base URL on which the result depends."""
+    """Use as cache key only the part of the base URL that affects the result."""
     if not href or href[0] in "?#" or len(href) > CACHED_LENGTH_MAX:
         return _resolve.__wrapped__(base_url, href)
     if href[0] == "/":

@@ -1,8 +1,8 @@
 """Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
-Only the first bytes of a page are searched, at first for the letter q of `http-equiv`. Nearly all pages lack it there,
-so the search takes 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as in a browser that
-runs scripts. Such an element ends at its end tag, even if a quote is open.
+Only the first SEARCHED_BYTES of a page are searched, at first for the letter q of `http-equiv`. Nearly all pages lack
+it there, so this takes 0.4 µs. A refresh inside a comment or an element of `ignore_tags` is ignored, as in a browser
+that runs scripts. Such an element ends at its end tag, even inside an open quote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEARCHED_BYTES = 4096
 """Number of bytes at the start of a page that are searched (as in Scrapy)."""
 
 VALUE_WITHIN = 32
-"""The word `refresh` must follow within this number of bytes after the q of `http-equiv`."""
+"""`refresh` must end within this number of bytes after the q of `http-equiv`."""
 
 IGNORE_TAGS = ("script", "noscript")
 DELAY_DIGITS_MAX = 9
@@ -42,7 +42,7 @@ class Refresh(NamedTuple):
 
 
 def may_refresh(body: bytes) -> bool:
-    """Return whether the start of a page has an `http-equiv` that `refresh` follows within VALUE_WITHIN bytes."""
+    """Return whether the start of a page has `http-equiv`, and `refresh` soon after it (see VALUE_WITHIN)."""
     find = body.find
     for letter in (b"q", b"Q"):  # rare in pages, and found faster than a word
         at = find(letter, 0, SEARCHED_BYTES)

@@ -70,7 +70,7 @@ _TELLS_USE = hasattr(_ENGINE, "current_node")
 
 
 class Tree(LexborHTMLParser):
-    """selectolax's tree with a shared CSS engine: a new engine costs 10 us a page."""
+    """selectolax's tree with a shared CSS engine: creating an engine takes 10 µs per page."""
 
     @property
     def selector(self) -> Any:

@@ -117,7 +117,7 @@ class SystemResolver:
 
 
 def numeric_address(name: str) -> str:
-    """Return a numeric name as an IP address without brackets, or ""."""
+    """Return a numeric name as an IP address without brackets; "" for other names."""
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     with suppress(ValueError):
         return "" if "%" in bare else str(ip_address(bare))

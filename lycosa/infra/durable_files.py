@@ -10,12 +10,14 @@ from tempfile import mkstemp
 
 import lmdb
 
-from lycosa.core.errors import StateError, StorageError, StorageFull
+from lycosa.core.errors import DamagedState, StateError, StorageFull
 from lycosa.infra.disk import FREE_SPACE_ADVICE, NO_ROOM, is_full
+
+DAMAGE_ADVICE = "restore the state from a backup, or start afresh with -O"
 
 
 def storage_error(path: Path, error: Exception) -> StateError:
-    """Translate an error of LMDB or of the disk into `StorageFull` or `StorageError`."""
+    """Translate an error of LMDB or of the disk into `StorageFull` or `DamagedState`."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its maximum size")
     # LMDB reports a partial write on a full disk as an input/output error.
@@ -23,12 +25,12 @@ def storage_error(path: Path, error: Exception) -> StateError:
         return StorageFull(f"{path}: no space left on the device{FREE_SPACE_ADVICE}")
     # LMDB's messages begin with the path.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
-    return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")
+    return DamagedState(f"{path}: the database of the state cannot be used ({what})", advice="-O starts afresh")
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Translate errors with `storage_error`."""
+    """Translate errors in the block with `storage_error`."""
     try:
         yield
     except (lmdb.Error, OSError) as error:

@@ -38,7 +38,7 @@ def lock_owner(path: Path) -> str:
 def unlock_and_close(file: int) -> None:
     """Release a lock, and close the file.
 
-    Closing is not enough: until a forked child starts its program, the child has the file open and so keeps the lock.
+    Closing alone is not enough: a forked child has the file open, and so keeps the lock, until it starts its program.
     """
     with suppress(OSError):  # some network file systems have no locks
         fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,6 +1,6 @@
 """Read and write text files that users exchange, also compressed (`.gz`, `.zst`).
 
-Lines have a maximum length. A new file appears only once complete.
+The length of lines is limited. A new file appears only when it is complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run calls that may block forever in daemon threads, which do not outlive the process."""
+"""Run calls that may block forever in daemon threads, which end with the process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _unless_done(future: asyncio.Future[Result], deliver: Callable[[], None]) ->
 
 
 def _as_exception(error: BaseException) -> BaseException:
-    """A future accepts no StopIteration, and errors that end the event loop must not reach the loop."""
+    """Replace StopIteration, which a future refuses, and errors that would end the event loop."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(f"{type(error).__name__}: {error}")

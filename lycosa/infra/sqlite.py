@@ -1,5 +1,7 @@
-"""Open SQLite files in WAL mode. Waits are limited, only one of several processes creates the tables, errors are
-translated."""
+"""Open SQLite files in WAL mode.
+
+Waits are limited, only one of several processes creates the tables, and errors are translated.
+"""
 
 from __future__ import annotations
 

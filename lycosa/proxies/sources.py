@@ -4,8 +4,8 @@
     for result in await refresher.refresh(): ...        # all sources once
     await refresher.run()                               # each source at its interval, until cancelled
 
-If a source fails, the proxies of its last list stay in the pool. It is retried after growing pauses, and delays no
-other source. Logs and results never show the address of a source, which may be secret.
+If a source fails, the proxies of its last list stay in the pool, and it is retried after growing pauses. Sources do not
+delay each other. Logs and results never show the address of a source, which may be secret.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CONCURRENCY = 8
 
 REDIRECTS_MAX = 5
 RETRY_S, RETRY_MAX_S = 30.0, 3600.0
-"""The first and the longest pause after failures of a source."""
+"""Maximum pause, in seconds, after the first failure of a source, and after any number of failures in a row."""
 
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
@@ -189,7 +189,7 @@ class Refresher:
         return await asyncio.gather(*map(self._refresh, self._sources.values()))
 
     async def run(self) -> None:
-        """Refresh until cancelled. If the pool is unreachable, retry after growing pauses."""
+        """Refresh sources at their intervals until cancelled. Retry after growing pauses if the pool is unreachable."""
         for name in self._sources:
             self._schedule.add(name, self._now())
         running: set[asyncio.Task[None]] = set()
@@ -254,7 +254,7 @@ class Refresher:
         return added
 
     async def _remove_expired(self, source: ProxySource) -> int:
-        """Remove proxies that are no longer listed, except those added by hand meanwhile. Return how many."""
+        """Remove proxies after their grace period, except those added by hand meanwhile. Return how many."""
         keys, others = self._ledger.pop_expired(source.name, source.keep_s, self._now())
         try:
             if others:
@@ -281,7 +281,7 @@ class Refresher:
 
 
 def _call_python(source: ProxySource) -> ReadResult:
-    """Call the user's function. It may return an iterable or async iterator, or be a coroutine function."""
+    """Call the user's function, which may be async. It returns an iterable or async iterator."""
     module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()

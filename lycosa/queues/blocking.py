@@ -35,7 +35,7 @@ Done = TypeVar("Done")
 
 
 class TakenItem(NamedTuple):
-    """An item as the back end identifies it, by `id`. `attempts` counts earlier leases without an ack."""
+    """An item with its `id` in the back end. `attempts` counts earlier leases that ended without an ack."""
 
     id: Any
     item: Any
@@ -96,7 +96,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
-        """Remove or lease the next items. Raises `ShutDown` if there are none and never will be."""
+        """Remove or lease the next items. Raises `ShutDown` if the queue is empty and shut down."""
 
     @abstractmethod
     def _all_done(self, register: bool) -> bool | None: ...

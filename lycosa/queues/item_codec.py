@@ -1,8 +1,8 @@
-"""Converts items to bytes and back. `put` refuses an item that the conversion would change.
+"""Convert items to bytes and back. `put` refuses an item that the conversion would change.
 
-Without a type an item becomes msgpack. A tuple, a set, a datetime and an int of more than 64 bits become extensions,
-and so does a dict with a key of such a type. With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks
-the fields. Pickle accepts nearly anything; loading a pickle runs the code that it names.
+Without a type, items become msgpack. Tuples, sets, datetimes and ints of more than 64 bits become extensions, as do
+dicts with such keys. With a type (a dataclass, a msgspec Struct, ...), msgspec writes and checks the fields. Pickle
+accepts nearly anything, but loading a pickle runs the code that it names.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CorruptItem(Exception):
 
 
 class ItemCodec(NamedTuple):
-    """`name` is stored with the queue. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
+    """`name` is stored with the queue. `pack` raises `TypeError`, `unpack` raises `CorruptItem`."""
 
     name: str
     pack: Callable[[Any], bytes]
@@ -90,7 +90,7 @@ class ItemCodec(NamedTuple):
 
 
 def item_codec(serializer: str, type_: Any = None) -> ItemCodec:
-    """Raises `UsageError`."""
+    """Raise `UsageError` for an unknown serializer, or for pickle with a type."""
     if serializer == "pickle" and type_ is None:
         return ItemCodec("pickle", _checked_pack(pickle.dumps), _checked_unpack(_unpickle))
     if serializer != "msgpack":

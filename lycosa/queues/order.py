@@ -23,7 +23,7 @@ class Order(Enum):
 
 
 def priority_of(item: Any) -> int | float | str:
-    """The item itself, or its first element or field. Raises `TypeError` if that is not a number or text."""
+    """Return the item, or its first element or field. Raise `TypeError` if that is neither a number nor text."""
     first = item
     if isinstance(item, tuple | list) and item:
         first = item[0]

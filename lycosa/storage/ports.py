@@ -76,7 +76,7 @@ class KeyStore(Protocol):
 class RecordStore(Protocol):
     """Stores the metadata of torrents. Several processes may write to one store.
 
-    Only the first 20 bytes of infohashes are compared. Changes are durable when a call returns. A call that raises
+    Only the first 20 bytes of infohashes are compared. A change is durable when its call returns. A call that raises
     leaves no half-written record, and may be repeated. Raises `StorageError`, `StorageFull`.
     """
 
@@ -93,9 +93,9 @@ class RecordStore(Protocol):
         """Return the number of torrents. Takes about a second for ten million."""
 
     async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
-        """Store the records that are new and allowed. Known records are completed.
+        """Store new records that are allowed, and complete known ones.
 
-        If a record shows that two stored torrents are the same, they are merged.
+        Merge two stored torrents if a record shows that they are the same.
         """
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
@@ -113,8 +113,8 @@ class RecordStore(Protocol):
     async def due_for_count(self, before: float, limit: int) -> list[tuple[bytes, ...]]:
         """Return the infohashes, 20 bytes each, of torrents whose peers are to be counted.
 
-        Torrents that were never counted come first, then those last counted before `before`, oldest first. A large
-        store may return fewer than `limit`: it searches for more torrents only every few minutes.
+        Torrents never counted come first, then those last counted before `before`, oldest first. A large store may
+        return fewer than `limit`, because it searches for more torrents only every few minutes.
         """
 
     async def changes(self, limit: int) -> list[Change]:
@@ -163,15 +163,16 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        Infohashes that are denied already get the new reason, unless it is empty. For `hashed`, see `hashed_key`.
-        `hybrids` has the two infohashes of each hybrid torrent; it need not have those of stored torrents.
+        Infohashes that are already denied get the new reason, unless it is empty. For `hashed`, see `hashed_key`.
+        `hybrids` has the two infohashes of each hybrid torrent; stored torrents need not be in it.
         """
 
     async def denied(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
-        """Return how many of these `deny` has denied. Hashed ones that it got as plain ones are not counted."""
+        """Return how many of these infohashes are denied. Hashed infohashes that were denied in plain form are not
+        counted."""
 
     async def allow(self, infohashes: Iterable[bytes], *, hashed: Iterable[bytes] = ()) -> int:
-        """Undo `deny`, plain or hashed, and eviction. For one infohash of a hybrid torrent, undo them for both.
+        """Undo denials, plain or hashed, and evictions; for a hybrid torrent, those of both infohashes.
 
         Return for how many of the arguments something was undone. Removed torrents are not restored.
         """
@@ -184,7 +185,7 @@ class RecordStore(Protocol):
         """
 
     async def lapsed(self, now: float, limit: int) -> list[bytes]:
-        """Return infohashes, 20 bytes each, whose eviction has expired and was not forgotten (`forget_lapsed`)."""
+        """Return infohashes, 20 bytes each, whose eviction has expired, and which `forget_lapsed` has not forgotten."""
 
     async def forget_lapsed(self, infohashes: Sequence[bytes], now: float) -> None:
         """Forget these evictions, except those of infohashes that were denied or evicted again in the meantime."""

@@ -1,4 +1,6 @@
-"""The DHT crawl for programs: each torrent once, errors are raised, and a clean end whenever the loop ends."""
+"""`dht.crawl`, the DHT crawl as a Python API: it yields each torrent once, raises errors, and ends cleanly whenever the
+`async for` loop ends.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_each_torrent_is_yielded_once_and_is_stored_before(new_loop: Any, tmp_pa
     run_on(new_loop, scenario())
 
 
-def test_a_loop_that_ends_early_leaves_an_unlocked_and_complete_state(new_loop: Any, tmp_path: Path) -> None:
+def test_an_async_for_loop_that_ends_early_leaves_an_unlocked_and_complete_state(new_loop: Any, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with network() as arguments:
             async with aclosing(crawl(arguments, state=tmp_path)) as torrents:
@@ -86,7 +88,7 @@ def test_a_crawl_without_a_state_leaves_no_files(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mistakes_are_raised_where_the_loop_begins(tmp_path: Path) -> None:
+def test_wrong_arguments_raise_an_error_before_the_first_torrent(tmp_path: Path) -> None:
     async def scenario() -> None:
         wrongs: list[dict[str, Any]] = [{"bind": ["nowhere"]}, {"profile": "fast"}, {"store": "redis://host"}]
         for wrong in (*wrongs, {"max_torrents": 0}, {}):
@@ -173,7 +175,7 @@ def test_a_torrent_that_rules_refuse_is_denied_instead_of_stored(tmp_path: Path)
 
 
 class WatchedStore(MemoryRecordStore):
-    """Notes the size that the queue's log had on the disk when evictions were forgotten."""
+    """Records how many bytes of the queue's log were synced when the store forgot evictions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +186,7 @@ class WatchedStore(MemoryRecordStore):
         await super().forget_lapsed(infohashes, now)
 
 
-def test_an_evicted_torrent_is_forgotten_only_when_the_disk_has_it_in_the_queue(
+def test_the_store_forgets_an_eviction_only_after_the_queued_torrent_is_synced_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fdatasync, store = os.fdatasync, WatchedStore()

@@ -47,7 +47,7 @@ def test_a_second_run_continues_with_newly_stored_torrents() -> None:
     asyncio.run(run())
 
 
-def test_new_rules_hold_for_what_a_running_import_stores_before_it_loads_them(
+def test_new_rules_apply_to_torrents_that_a_running_import_stores_under_the_old_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dht_rules, "LOOK_EVERY_S", 0.1)

@@ -80,7 +80,7 @@ def test_a_rule_is_tried_applied_and_removed(tmp_path) -> None:
     asyncio.run(run())
 
 
-def test_an_applied_rule_is_continued_when_the_site_starts_again(tmp_path) -> None:
+def test_the_application_of_a_rule_is_continued_when_the_site_starts_again(tmp_path) -> None:
     location, updates = RecordsLocation(str(tmp_path), None), []
 
     async def update() -> None:
@@ -113,7 +113,7 @@ def test_an_applied_rule_is_continued_when_the_site_starts_again(tmp_path) -> No
 
 
 @pytest.mark.parametrize("removed", [None, "a"])
-def test_all_unapplied_rules_are_continued_when_the_site_starts_again(tmp_path, removed) -> None:
+def test_all_unapplied_rules_are_applied_when_the_site_starts_again(tmp_path, removed) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
             await store.put(RECORDS, NOW)
@@ -135,7 +135,7 @@ def test_all_unapplied_rules_are_continued_when_the_site_starts_again(tmp_path, 
     asyncio.run(run())
 
 
-def test_the_removal_of_torrents_stops_with_the_rule(tmp_path) -> None:
+def test_the_removal_of_torrents_stops_when_their_rule_is_removed(tmp_path) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
             await store.put(RECORDS, NOW)
@@ -152,7 +152,7 @@ def test_the_removal_of_torrents_stops_with_the_rule(tmp_path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_no_word_is_refused_before_the_trial(tmp_path) -> None:
+def test_a_rule_with_a_text_that_is_no_word_is_refused_before_the_trial(tmp_path) -> None:
     async def run() -> None:
         async with open_records(RecordsLocation(str(tmp_path), None), create=True) as store:
             with pytest.raises(UsageError, match="does not have 1 to 4 parts"):
@@ -191,7 +191,7 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
     asyncio.run(run())
 
 
-def test_of_two_clicks_the_second_starts_no_second_process(tmp_path) -> None:
+def test_a_second_click_starts_no_second_process_that_rebuilds_the_index(tmp_path) -> None:
     location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
 
     async def run() -> None:

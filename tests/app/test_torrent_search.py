@@ -19,7 +19,7 @@ from tests.search.site.torrents.sample_torrents import NOW, SAMPLES
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_an_engine_of_another_lycosa_is_named(tmp_path, write):
+def test_an_unknown_engine_of_another_version_of_lycosa_is_named_in_the_error(tmp_path, write):
     write_marker(tmp_path, Marker(FORMAT, VERSION, TORRENTS.kind, TORRENTS.words, "other"))
     with pytest.raises(IndexFailure, match=r"unknown engine 'other': update Lycosa"):
         open_torrent_index(tmp_path, write=write)
@@ -85,7 +85,7 @@ def test_a_damaged_index_is_built_again_on_demand_only(tmp_path, engine, damaged
                     "`lycosa index --rebuild` with the same --state or --store builds it again"
                 )
             else:
-                assert damage is Path.unlink or "sqlite" in damaged, "what is missing may be made again"
+                assert damage is Path.unlink or "sqlite" in damaged, "a missing file may be created again"
             async with torrent_indexer(store, location, folder, rebuild=True) as indexer:
                 await indexer.rebuild()
                 await indexer.catch_up()

@@ -15,7 +15,7 @@ NOW = 1_790_000_000.0
 DEADLINE_S = 60
 
 
-def test_requests_are_deleted_some_days_after_their_decision(tmp_path) -> None:
+def test_takedown_requests_are_deleted_some_days_after_their_decision(tmp_path) -> None:
     location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
 
     async def run() -> None:

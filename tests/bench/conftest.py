@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 
 @contextmanager
 def programs(*names: str, folder: str = "bench") -> Iterator[SimpleNamespace]:
-    """Import programs by their file names, as they import each other, while the block runs."""
+    """Import programs by their file names, in the way they import each other, and unload them after the block."""
     modules_before = set(sys.modules)
     folders = [str(ROOT / each) for each in dict.fromkeys(("bench", folder))]
     sys.path[:0] = folders

@@ -1,4 +1,4 @@
-"""`make bench`: floors, tables, budgets, and that contenders that did different work are detected."""
+"""`make bench`: its floors, tables and budgets are correct, and contenders that did different work are detected."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_verdicts_on_the_floors(bench, durable, memory, scrapy, peak_mb, holds):
     assert [each.holds for each in bench.report.verdicts(results)] == holds
 
 
-def test_the_median_speed_and_the_worst_memory_count(bench):
+def test_verdicts_use_the_median_speed_and_the_worst_memory(bench):
     durable = [run_of(bench, rate, peak_mb) for rate, peak_mb in ((900, 201), (1300, 50), (1400, 50))]
     verdicts = bench.report.verdicts({"durable": durable, "scrapy": [run_of(bench, 100)]})
     assert [each.holds for each in verdicts] == [True, False]
@@ -120,7 +120,7 @@ def test_a_coroutine_is_timed_only_while_it_runs(bench):
     assert ledger.spent["part"] == 7.0
 
 
-def test_the_budget_adds_up_to_the_process(bench):
+def test_the_parts_of_the_budget_add_up_to_the_time_of_the_process(bench):
     times = {"spent": {bench.budget.PARSE: 3.0, "": 9.0}, "cpu_started_s": 1.0, "cpu_ended_s": 11.0, "clocks_s": 0.5}
     parts = {part.name: part.micros for part in bench.budget.rows(times, 12.0, 1000)}
     assert sum(parts.values()) == pytest.approx(11.5 / 1000 * 1e6)

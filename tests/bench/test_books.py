@@ -132,8 +132,8 @@ BOOKS = ["books/book-0.html", "books/book-1.html"]
         ({}, None),
         ({"fetched": BOOKS}, "differ in 1 pages"),
         ({"fetched": [LIST, LIST, *BOOKS]}, "differ in 1 pages"),
-        ({"written": BOOKS[:1]}, "products differ in 1, among them books/book-1.html"),
-        ({"written": [*BOOKS, BOOKS[0]]}, "products differ in 1, among them books/book-0.html"),
+        ({"written": BOOKS[:1]}, "too few or too many items: 1, among them books/book-1.html"),
+        ({"written": [*BOOKS, BOOKS[0]]}, "too few or too many items: 1, among them books/book-0.html"),
     ],
 )
 def test_a_peer_that_does_different_work_is_detected(bench, tmp_path, monkeypatch, changes, complaint):
@@ -177,11 +177,11 @@ def test_verdicts_on_the_floors(bench, kind, parsel, lexbor, holds):
 
 
 @pytest.mark.parametrize(("cpu_s", "holds"), [(1.15, True), (1.16, False)])
-def test_the_cost_of_all_middlewares_has_a_floor(bench, cpu_s, holds):
+def test_the_cost_of_all_middlewares_has_a_limit(bench, cpu_s, holds):
     results = {"all-on": [run_of(bench, 100, cpu_s)], "all-off": [run_of(bench, 100, 1.0)]}
     (verdict,) = bench.books.verdicts("shop", results)
     assert verdict.holds == holds
-    assert re.search(r"cost 1[56]% of a page", verdict.line)
+    assert re.search(r"add 1[56]% to the CPU time of a page", verdict.line)
 
 
 def test_every_timed_part_exists(bench):
@@ -190,7 +190,7 @@ def test_every_timed_part_exists(bench):
         assert callable(getattr(owner, name)), part
 
 
-def test_the_budget_adds_up_to_the_process(bench):
+def test_the_parts_of_the_budget_add_up_to_the_time_of_the_process(bench):
     times = {
         "spent": {bench.books_budget.SELECT: 3.0, "": 9.0},
         "cpu_started_s": 1.0,

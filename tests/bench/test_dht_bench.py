@@ -39,7 +39,7 @@ def asked(cpu_us: float, memory_mb: float = 40.0):
 
 
 @pytest.mark.parametrize(("cpu_us", "memory_mb", "holds"), [(50, 60, [True, True]), (51, 61, [False, False])])
-def test_queries_and_idle_nodes_have_a_floor(bench, cpu_us, memory_mb, holds):
+def test_the_costs_of_a_query_and_of_an_idle_node_have_limits(bench, cpu_us, memory_mb, holds):
     runs = [asked(1), asked(cpu_us, memory_mb), asked(900, 900)]
     assert [each.holds for each in bench.dht.queries_verdicts(runs)] == holds
     table = bench.dht.queries_table(runs).splitlines()
@@ -47,7 +47,7 @@ def test_queries_and_idle_nodes_have_a_floor(bench, cpu_us, memory_mb, holds):
     assert table[-1] == f"Lookups: 1,234/s. Idle: {memory_mb} MB and 0.10 % of a core."
 
 
-def test_queries_of_the_generator_are_answered(bench):
+def test_the_generator_makes_a_fixed_mix_of_three_kinds_of_valid_queries(bench):
     packets = bench.dht_queries.queries(random.Random(1))
     methods = Counter(message.method for each in packets[:100] if isinstance(message := decode_message(each), Query))
     assert methods == {b"find_node": 48, b"get_peers": 48, b"ping": 4}

@@ -50,23 +50,6 @@ def test_the_exit_code_is_zero_if_all_floors_hold(bench, capsys):
     assert "None at this size." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("number", "exception"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
-def test_a_signal_waits_for_the_end_of_an_undivided_block(bench, number, exception):
-    reached = []
-
-    def start() -> None:
-        with bench.finishing.deferred_signals():
-            bench.finishing._ends(number, None)
-            reached.append("the end of the block")
-        reached.append("what follows")
-
-    with pytest.raises(exception):
-        start()
-    assert reached == ["the end of the block"]
-    with pytest.raises(exception):
-        bench.finishing._ends(number, None)
-
-
 def descendants(pid: int) -> set[int]:
     """Return the process ids of all descendants."""
     children: set[int] = set()

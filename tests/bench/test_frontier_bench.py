@@ -113,7 +113,7 @@ def test_a_peer_runs_until_the_time_limit(tmp_path, key):
     assert "failed" not in out
     assert 0 < figures["cycle"]["urls"] <= URLS
     assert figures["cycle"]["count"] == pytest.approx(figures["cycle"]["urls"] / 0.6, abs=50)
-    if PROVE:  # as its docstring says about kill -9
+    if PROVE:  # Scrapy's queue is lost by kill -9, as the docstring of bench/peers/frontier_scrapy.py says
         assert figures["pending"]["killed"]["leases"] == (0 if key.startswith("scrapy") else 50)
 
 
@@ -140,7 +140,7 @@ def test_a_contender_that_did_not_finish_is_not_run_with_more_urls(bench):
     ]
 
 
-def test_several_sizes_and_a_profile(tmp_path):
+def test_several_sizes_are_run_and_a_profile_is_printed(tmp_path):
     arguments = (
         "--only",
         "memory",

@@ -16,7 +16,7 @@ def bench():
 
 
 @pytest.mark.parametrize(("micros", "holds"), [(30.0, True), (30.1, False)])
-def test_leases_in_memory_have_a_floor(bench, micros, holds):
+def test_the_time_of_a_lease_in_memory_has_a_limit(bench, micros, holds):
     found = {"plain": [1.0, micros, 99.0], "million": [500.0]}
     assert [each.holds for each in bench.proxies.memory_verdicts(found)] == [holds]
     assert bench.proxies.memory_table(found).splitlines()[-1] == "| any of 1,000,000 proxies | 500.0 |"
@@ -58,7 +58,7 @@ def test_crawls_have_floors(bench, lycosa, holds):
 
 
 def test_goodput_counts_distinct_pages_and_final_answers(bench):
-    """Two proxies, one of which is lost, and two sites. A repeated page counts once, and a 404 is a final answer."""
+    """There are two proxies, one of which is lost. A repeated page counts once, and a 404 is a final answer."""
     bench.goodput.PROXIES = 2
 
     def hit(at_: float, path: str, status: int, ip: str = "a"):

@@ -21,7 +21,7 @@ AT = {"rate": 3000.4, "cpu_us": 250.4, "get_ms": 0.111, "get_99_ms": 2.0, "check
 @pytest.mark.parametrize(
     ("each", "state", "holds"), [(600, 1000, [True, True]), (601, 999, [False, True]), (600, 1001, [True, False])]
 )
-def test_records_and_the_whole_state_have_a_floor(bench, each, state, holds):
+def test_the_sizes_of_a_record_and_of_the_whole_state_have_limits(bench, each, state, holds):
     runs = {"sqlite": {**AT, "bytes": each}, "postgresql": {**AT, "bytes": 2000}}
     assert [verdict.holds for verdict in bench.verdicts(runs, {"all": state})] == holds
     lines = bench.table(runs, 1_000_000).splitlines()

@@ -43,7 +43,7 @@ def crawled(bench, rate: float, workers: int = 1, digest: str = "d"):
 
 
 @pytest.mark.parametrize(("trips", "holds"), [(24.0, True), (24.2, False)])
-def test_round_trips_per_crawl_have_a_floor(bench, trips, holds):
+def test_the_round_trips_of_a_crawl_have_a_limit(bench, trips, holds):
     assert [each.holds for each in bench.shared.cycle_verdicts({"crawl": [cycled(trips)]})] == [holds]
     assert bench.shared.cycle_verdicts({"batch-50": [cycled(1000.0)]}) == []
 
@@ -54,7 +54,7 @@ def test_the_table_of_the_cycle_has_figures_per_url(bench):
 
 
 @pytest.mark.parametrize(("each", "holds"), [(15.0, True), (15.1, False)])
-def test_memory_at_ten_million_urls_has_a_floor(bench, each, holds):
+def test_the_memory_at_ten_million_urls_has_a_limit(bench, each, holds):
     full = bench.shared.FULL
     sizes = {"1000000": 99_000_000, str(full): int(each * full)}
     verdicts = bench.shared.memory_verdicts({"seen": {"sizes": sizes}})

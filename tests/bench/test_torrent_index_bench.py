@@ -13,7 +13,7 @@ def bench():
         yield imported
 
 
-def test_a_slow_or_large_index_is_a_floor_that_does_not_hold(bench):
+def test_a_slow_or_large_index_does_not_meet_its_floors(bench):
     module = bench.torrent_index
     ours, theirs = module.Build("Lycosa", 61.0, 100.0, 901.0, 300.0), module.Build("Sphinx", 60.0, 90.0, 900.0, 70.0)
     few = module.verdicts(ours, theirs, 1000, names_only=True)

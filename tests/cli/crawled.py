@@ -1,4 +1,4 @@
-"""Runs a crawl by the command in its own process, and reads the result of every URL from its summary."""
+"""Runs `lycosa crawl` in a child process, and reads the results from the written items and the printed summary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ END_MAX_S = 60.0
 class CrawlResult:
     """How a crawl ended.
 
-    `items` are by the path and query of their `url`; `done`, `skipped` count by reason; `dead` is the reason by path.
+    The keys of `items` and `dead` are the paths and queries of URLs: `items` has the item of each page, `dead` has the
+    reason why a URL is dead. `done` and `skipped` count URLs by reason.
     """
 
     code: int

@@ -1,8 +1,8 @@
 """Runs command lines in processes forked from one that has imported Lycosa, which saves half a second for each.
 
 Every command has its own process, folder, environment and standard streams, as with `subprocess.run`. Two processes to
-fork from are used in turn, so that what one command writes is read by one with another hash seed. Commands that a test
-kills, and all in `make prove`, are started in the usual way.
+fork from are used in turn, so that what one command writes is read by a command with another hash seed. Commands that a
+test kills, and all commands in `make prove`, are started in the usual way.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Interpreter:
         socket.send_fds(self._control, [message], ends)
         for descriptor in ends:
             os.close(descriptor)
-        # The time of the command begins when its process exists: a new process to fork from is still importing.
+        # The timeout of the command begins when its process exists: until then, a new process to fork from may still be
+        # importing Lycosa.
         forked = select.poll()
         forked.register(status, select.POLLIN)
         assert forked.poll(WARM_MAX_S * 1000), "the process to fork from does not answer"
@@ -71,7 +72,7 @@ class Interpreter:
 
 
 def _read(descriptors: tuple[int, ...], timeout_s: float) -> list[bytes]:
-    """Read all to their ends. The first has the id of the process, which is killed after the timeout."""
+    """Read all descriptors to their ends. The first has the id of the process, which is killed after the timeout."""
     found = dict.fromkeys(descriptors, b"")
     deadline = time.monotonic() + timeout_s
     try:

@@ -1,6 +1,6 @@
 """Bad input and bad places: one clear line, the right exit code, nothing changed, nothing lost (issue 2, "Bad input").
 
-What a single part refuses is tested with that part; here it is the whole command in a process of its own.
+What a single part refuses is tested with that part; here the whole command is tested, in a process of its own.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_a_damaged_database_is_reported(tmp_path):
         assert (tmp_path / "items.jsonl").read_bytes() == written
 
 
-def test_files_in_use_by_another_process_are_refused_and_both_finish_later(tmp_path):
+def test_files_in_use_by_another_process_are_refused_and_both_crawls_finish_later(tmp_path):
     with grow(60, delay_s=0.1) as tree, start_command(*crawl(tree), cwd=tmp_path) as first:
         assert first.until(lambda: len(tree.hits()) > 3), first.stderr
         first.process.send_signal(signal.SIGSTOP)  # asleep, but alive
@@ -349,7 +349,7 @@ def test_a_full_disk_ends_the_crawl_and_with_room_the_same_command_finishes(tmp_
             line = assert_one_line(last)
             assert path in line
             assert "no space left" in line
-            # A crawl that is not over when its index fails says so at once.
+            # If the index fails before the crawl is over, the crawl says at once that it continues.
             assert [each.endswith("the crawl continues without the index\n") for each in before] in (
                 [],
                 [place == "index"],
@@ -360,7 +360,7 @@ def test_a_full_disk_ends_the_crawl_and_with_room_the_same_command_finishes(tmp_
 
 
 def test_a_disk_that_is_full_from_the_start_is_reported(tmp_path, disk):
-    """At whatever step there is no more space, it is an error and never a signal."""
+    """At whatever step there is no more space, the command ends with an error and is never killed by a signal."""
     places = {"state": "disk/state", "o": "disk/items.jsonl", "index": "disk/index"}
     with grow(40) as tree:
         for pages in range(1, 16):
@@ -370,7 +370,7 @@ def test_a_disk_that_is_full_from_the_start_is_reported(tmp_path, disk):
         finishes(tree, tmp_path, **places)
 
 
-def test_a_disk_filled_by_others_keeps_the_description_complete(tmp_path, disk):
+def test_the_description_of_a_crawl_stays_complete_on_a_disk_that_others_fill(tmp_path, disk):
     disk.resize("1m")
     with grow(30) as tree:
         assert lycosa(*crawl(tree, state="disk/state"), "--max-pages", 10, cwd=tmp_path).returncode == 0

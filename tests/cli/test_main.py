@@ -169,7 +169,7 @@ def options_in(text):
 
 
 @pytest.mark.parametrize("verb", ["crawl", "runspider", "worker"])
-def test_help_lists_common_options_and_help_all_the_others(capsys, verb):
+def test_help_lists_common_options_and_help_all_lists_all_options(capsys, verb):
     main([verb, "--help"])
     everyday = options_in(capsys.readouterr().out)
     assert main([verb, "--help-all"]) == 0
@@ -225,7 +225,7 @@ def test_lycosa_errors_are_one_line_with_their_exit_code(capsys, verb, error, co
     assert fails(capsys, "crawl") == (code, "what")
 
 
-def test_a_message_cannot_write_to_the_terminal(capsys, verb):
+def test_a_message_cannot_send_control_characters_to_the_terminal(capsys, verb):
     verb(raiser(UsageError("a\x1b[2Jb\nc\x07")))
     assert fails(capsys, "crawl") == (2, "a?[2Jb c?")
 

@@ -86,7 +86,7 @@ def test_one_setting_as_json(capsys):
     [
         (["--get", "dealy"], "unknown setting 'dealy': did you mean delay?"),
         (["--get", "FEEDS"], "FEEDS is not supported: write -o FILE.jsonl, .json, .csv or .sqlite (or set output)"),
-        (["--spider", "t"], "no spider is called 't': there are s"),
+        (["--spider", "t"], "no spider is called 't'; available spiders: s"),
         (["-s", "x"], "-s 'x': write NAME=VALUE"),
     ],
 )
@@ -125,7 +125,7 @@ def test_the_password_of_a_stream_is_shown_only_with_get(capsys):
     assert "redis://127.0.0.1:3128/0: name the stream" in stderr
 
 
-def test_a_value_cannot_write_to_the_terminal(capsys):
+def test_control_characters_in_a_value_are_not_printed(capsys):
     Path("lycosa.toml").write_text('[user]\ntoken = "a\\u001b[2J"')
     assert "\x1b" not in shown(capsys)
 

@@ -39,7 +39,7 @@ def warm_up() -> None:
 
 
 def next_command(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork a child for each message. Returns only in the child; the parent ends with the other side."""
+    """Fork a child for each message. Returns only in the child; the parent ends when the other side has ended."""
     status: dict[int, int] = {}
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)

@@ -142,7 +142,7 @@ def test_toml_values_keep_their_types(tmp_path):
     )
 
 
-def test_home_is_expanded(tmp_path, monkeypatch):
+def test_a_tilde_is_expanded_to_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert settings(tmp_path, sets=["state=~/s"]).state == str(tmp_path / "s")
 

@@ -1,4 +1,4 @@
-"""Settings of a project and of the user, and the view of the user's code on them (C8, bad input)."""
+"""Settings of a project and of the user, and how the user's code sees the settings (C8, bad input)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_crawl_ignores_the_table_proxies(tmp_path):
         read_proxies(below)
 
 
-def test_places_of_settings(tmp_path):
+def test_the_place_where_each_setting_was_set_is_recorded(tmp_path):
     (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 2\n[crawl]\ntimeout = 3")
     places: dict[str, str] = {}
     load(
@@ -205,7 +205,7 @@ def view() -> SettingsView:
         ("SHOP", "a, b"),
     ],
 )
-def test_view_knows_our_names_scrapys_names_and_the_users(view, name, value):
+def test_view_knows_our_names_scrapys_names_and_those_of_user_settings(view, name, value):
     assert view[name] == view.get(name, "x") == value
 
 

@@ -41,7 +41,7 @@ def test_old_setting_is_refused_with_its_new_name(tmp_path: Path, layers, messag
         (["settings", "--get", "expect"], "setting 'expect' is now 'expected_urls'"),
     ],
 )
-def test_old_option_is_one_line_and_exit_code_2(capsys, arguments, message):
+def test_old_option_gives_a_message_of_one_line_and_exit_code_2(capsys, arguments, message):
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"lycosa: {message}\n"
 
@@ -63,7 +63,7 @@ def test_old_key_of_a_policy_is_refused_with_its_new_name(text, message):
     assert str(caught.value) == message
 
 
-def test_name_without_a_successor_no_longer_exists(monkeypatch):
+def test_an_old_name_without_a_successor_is_reported_as_no_longer_existing(monkeypatch):
     monkeypatch.setattr("lycosa.config.renamed.SETTINGS", {"old": ""})
     monkeypatch.setattr("lycosa.config.renamed.OPTIONS", {"-x": ""})
     assert renamed_setting("old") == "setting 'old' no longer exists"

@@ -128,7 +128,9 @@ def test_tables_hold_every_default_setting_of_scrapy_once():
 
 
 def test_defaults_of_scrapy_are_accepted(tmp_path):
-    """A settings file may write down the defaults. The internal tables of defaults are not meant for files."""
+    """A settings file may repeat Scrapy's defaults. Skipped are technical settings, such as the `_BASE` tables and
+    SCHEDULER_*, which nobody writes into a file.
+    """
     defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
     technical = ("_BASE", "TELNETCONSOLE_", "SCHEDULER_", "DNS_", "TEMPLATES_DIR", "TWISTED_DNS", "RETRY_EXCEPTIONS",
                  "DOWNLOADER", "HTTPAUTH")  # fmt: skip

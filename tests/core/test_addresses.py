@@ -186,6 +186,6 @@ def test_hosts_that_do_not_look_private(host: str):
 
 
 @given(st.text())
-def test_any_text_is_answered(text: str):
+def test_any_text_is_classified_without_an_error(text: str):
     looks_private(text)
     is_public(text)

@@ -73,7 +73,7 @@ def test_two_digit_years_are_at_most_50_years_ahead(digits, year):
     assert http_date(f"Sunday, 01-Jan-{digits} 00:00:00 GMT", NOW) == datetime(year, 1, 1, tzinfo=UTC).timestamp()
 
 
-def test_a_leap_day_that_its_century_does_not_have_is_no_date():
+def test_29_february_is_no_date_if_its_two_digit_year_is_no_leap_year():
     assert http_date("Sunday, 29-Feb-00 00:00:00 GMT", NOW) == datetime(2000, 2, 29, tzinfo=UTC).timestamp()
     assert http_date("Sunday, 29-Feb-00 00:00:00 GMT", datetime(2100, 1, 1, tzinfo=UTC).timestamp()) is None
 

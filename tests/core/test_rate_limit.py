@@ -26,7 +26,7 @@ def test_a_host_gets_its_burst_and_then_its_rate(start: float):
     assert [limit.allow(HOST, start + 100) for _ in range(5)] == [True] * 4 + [False]
 
 
-def test_refused_ones_do_not_count():
+def test_refused_events_do_not_count():
     limit = outgoing()
     sent = [at for at in range(1000) if limit.allow(HOST, at / 100)]
     assert sent == [0, 1, 2, 3, *range(100, 1000, 100)]
@@ -43,7 +43,7 @@ def test_the_time_at_which_a_host_is_ready_is_exact():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_window_has_more_than_rate_and_burst(seed: int):
+def test_no_window_of_time_has_more_events_than_rate_and_burst_allow(seed: int):
     print("seed", seed)
     chance, limit, sent, now = random.Random(seed), outgoing(), defaultdict(list), 0.0
     for _ in range(3000):
@@ -65,7 +65,7 @@ def test_a_full_table_of_outgoing_queries_refuses_new_hosts_and_keeps_the_limits
     assert limit.allow(199, 6)
 
 
-def test_a_flood_of_addresses_locks_no_host_out_and_stays_bounded():
+def test_a_flood_of_addresses_locks_no_host_out_and_the_table_stays_bounded():
     limit = RateLimit(5.0, 50, keys_max=100)
     assert all(limit.allow(n, 1 + n / 1e6) for n in range(10_000))
     assert len(limit) <= 100

@@ -86,7 +86,8 @@ TRIES = 2
 """How often a page is tried: the crawls run with one retry."""
 
 BEFORE_CONTACT = ("process_request", "the fetcher")
-"""Stages with an outcome before the host is contacted."""
+"""Stages whose outcomes need no contact with the host: the fetcher of the tests returns or raises the value of the row
+instead of fetching."""
 
 REASONS = {
     NOTHING: "None",

@@ -64,7 +64,7 @@ class Downloads:
 
 
 class Streams:
-    """A minimal one that passes each chunk on at once: HTTP/1.1 over a socket, no redirects."""
+    """A minimal `download` that passes each chunk on at once: HTTP/1.1 over a socket, no redirects."""
 
     async def __call__(self, request: Request, into: Any) -> Response:
         error: Exception = ConnectionLost()
@@ -98,7 +98,7 @@ class Streams:
 
 
 class Counts:
-    """The method of a stats collector that pipelines use."""
+    """A stats collector with only the method that pipelines use."""
 
     def __init__(self) -> None:
         self.values: dict[str, int] = {}

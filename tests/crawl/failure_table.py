@@ -21,7 +21,11 @@ _FINAL = (DEAD, DEAD, DEAD, DEAD, DEAD, ERRBACK)
 
 
 class Failing(NamedTuple):
-    """A failure and its row. `path` causes it; it may be a URL with {closed}, {tls} or {no_tls} for a port."""
+    """A failure and its row in the table. A request for `path` causes the failure.
+
+    `path` may be a whole URL with {closed}, {tls} or {no_tls} in place of the port; {after} stands for the seconds of
+    Retry-After. `rests` tells whether the host is blocked, and for how long.
+    """
 
     path: str
     reason: str

@@ -63,7 +63,7 @@ class Page(Spider):
 
 
 def differences(cases: Iterable[Any], both: Callable[[Any], tuple[Any, Any]]) -> dict[Any, tuple[Any, Any]]:
-    """Return the cases with two different results, with the results: Scrapy's, ours."""
+    """Return the cases whose two results differ, each with its results: first Scrapy's, then ours."""
     results = {case: both(case) for case in cases}
     return {case: pair for case, pair in results.items() if pair[0] != pair[1]}
 
@@ -126,7 +126,7 @@ REDIRECTS_DIFFER = {
 
 
 class Hop(NamedTuple):
-    """The target of a redirect; a word instead of the URL if there is none."""
+    """The target of a redirect. If there is no target, `url` is a word for the outcome."""
 
     url: str
     method: str = ""
@@ -204,7 +204,7 @@ ERRORS: dict[str, tuple[Exception, FetchError]] = {
 
 
 def both_retry(meta: str, attempts: int, status: int = 0, error: str = "") -> tuple[bool, bool]:
-    """Return whether each retries after this many failed attempts."""
+    """Return whether Scrapy and whether Lycosa retries after this many failed attempts."""
     values = {**RETRY_METAS[meta], **({"retry_times": attempts} if attempts else {})}
     request = http.Request(HERE, meta=values)
     retry = default_middleware(RetryMiddleware)
@@ -243,7 +243,7 @@ HTTPERROR_CASES = list(product(range(len(LISTS)), (None, (404,), (403,)), ((), (
 
 
 def both_pass(case: Any) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
-    """Return for each whether the callback receives a 404, and whether it receives a 500."""
+    """Return for Scrapy and for Lycosa whether the callback receives a 404, and whether it receives a 500."""
     number, spider_list, allowed, allow_all = case
     attributes = {} if spider_list is None else {"handle_httpstatus_list": spider_list}
     crawler = crawler_of({"HTTPERROR_ALLOWED_CODES": allowed, "HTTPERROR_ALLOW_ALL": allow_all}, **attributes)

@@ -19,7 +19,8 @@ from tests.servers.misbehaving import Server, running
 from tests.servers.sins_engine import PASSWORD, USER
 
 DELAY_S, LATE_S = 1.0, 0.5
-"""A delay much longer than a request takes on a busy machine, and how early a request may seem to start."""
+"""A delay much longer than a request takes on a busy machine; and how late a request may reach the server, so that the
+time to the next request seems shorter."""
 
 
 @pytest.fixture

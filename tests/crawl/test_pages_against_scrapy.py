@@ -104,7 +104,7 @@ def both_links(body: bytes, url: str = HERE) -> tuple[Any, Any]:
 
 
 def canonical(links: list[Any]) -> list[tuple[str, str]]:
-    """Return URLs in our normal form with their texts: without fragments, each once."""
+    """Return each URL once, in our normal form (without a fragment), with the text of its first link."""
     found: dict[str, str] = {}
     for link in links:
         try:
@@ -129,7 +129,10 @@ def test_links_of_real_pages_equal_scrapys(docs_root: Path) -> None:
 
 
 def both_urls(path: Path) -> tuple[list[str], list[str]]:
-    """Return the URLs that can be fetched, without texts: those of nested links, which HTML forbids, differ."""
+    """Return the URLs that can be fetched, without the texts of links.
+
+    The texts of nested links, which HTML forbids, differ.
+    """
     body, url = path.read_bytes(), f"http://a.example{path}"
     theirs = canonical(ScrapyLinkExtractor(deny_extensions=()).extract_links(scrapy_page(body, url)))
     ours = LinkExtractor(deny_extensions=()).extract_links(lycosa_page(body, url))
@@ -194,8 +197,8 @@ FORMS_DIFFER = {
     "fieldset": "as above",
     "form attribute": "HTML: a field belongs to the form that it names",
     "image": "HTML: an image sends the position of the click",
-    "formaction": "HTML: the button has the address",
-    "multipart": "HTML: the form has the encoding",
+    "formaction": "HTML: the formaction of the clicked button overrides the action of the form",
+    "multipart": "HTML: enctype selects the encoding of the body, here multipart",
     "get without fields": "HTML: the fields replace the query, even if there are none",
     "empty action and base": "HTML: an empty action is the page itself, not its base",
     "lines": "HTML: lines end in CRLF, and the first line end is not part of the text",
@@ -212,7 +215,7 @@ def both_forms(name: str) -> tuple[Any, Any]:
 
 
 def normalized(url: str, method: str, body: bytes) -> tuple[Any, ...]:
-    """Return the parts of a submitted form; the order of different fields is ignored."""
+    """Return the parts of a submitted form; the order of its fields is ignored."""
     parts = urlsplit(url)
     fields = parse_qsl(parts.query, keep_blank_values=True) + parse_qsl(body.decode(), keep_blank_values=True)
     return parts.scheme, parts.netloc, parts.path, method, sorted(fields)
@@ -265,7 +268,7 @@ COOKIES_DIFFER = {
 
 
 def both_cookies(name: str) -> tuple[list[str], list[str]]:
-    """Return the Cookie headers of each along the history."""
+    """Return the Cookie headers that Scrapy and Lycosa send along the history."""
     middleware, jar = CookiesMiddleware(), CookieJar(is_suffix)
     theirs, ours = [], []
     for url, lines in HISTORIES[name]:
@@ -280,7 +283,7 @@ def both_cookies(name: str) -> tuple[list[str], list[str]]:
 
 def test_sent_cookies_equal_scrapys(monkeypatch: pytest.MonkeyPatch) -> None:
     offline = TLDExtract(suffix_list_urls=(), include_psl_private_domains=True)
-    monkeypatch.setattr(f"{CookiesMiddleware.__module__}._split_domain", offline)  # it would use the network
+    monkeypatch.setattr(f"{CookiesMiddleware.__module__}._split_domain", offline)  # the original would use the network
     assert_listed(differences(HISTORIES, both_cookies), COOKIES_DIFFER)
 
 
@@ -305,7 +308,8 @@ def test_texts_of_responses_equal_scrapys() -> None:
         body, kind = TEXTS[name]
         return scrapy_page(body, kind=kind).text, lycosa_page(body, kind=kind).text
 
-    assert_listed(differences(TEXTS, both), {"no label, cp1252": "browsers do not guess among Arabic code pages"})
+    reason = "without a label we take UTF-8 or windows-1252; Scrapy guesses, here an Arabic code page"
+    assert_listed(differences(TEXTS, both), {"no label, cp1252": reason})
 
 
 FOLLOWED = ("x", "/y", "?z", "#f", " b ", "http://b.example", "//c.example/", "ä", "a b", "", "../up", "x?ä=ö")

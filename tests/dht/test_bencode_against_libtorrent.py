@@ -1,11 +1,12 @@
-"""Bencode against libtorrent's: the same bytes for every value, the same verdict on any bytes.
+"""Our bencode and that of libtorrent: the same bytes for every value, the same verdict on any bytes.
 
-Intended differences, all of them on what no node needs:
+Intended differences, all of them on input that no node needs:
 - libtorrent reads an integer beyond 64 bits (and -2^63) as 0. We read it as it is, up to 20 digits.
-- Of a repeated key, its Python binding keeps the last value. We keep the first, as its own lookups do.
-- It takes 99 nested lists. Our limit is an argument.
-- We take at most 10 digits, leading zeros included, for the length of a string, and it takes any number.
-- We refuse bytes after the value, and it ignores them: `decode_prefix` is compared.
+- Of a repeated key, the Python binding of libtorrent keeps the last value. We keep the first, as the lookups of
+  libtorrent itself do.
+- libtorrent takes 99 nested lists. Our limit is an argument.
+- We take at most 10 digits, leading zeros included, for the length of a string, and libtorrent takes any number.
+- `decode` refuses bytes after the value, and libtorrent ignores them: so `decode_prefix` is compared.
 """
 
 from __future__ import annotations

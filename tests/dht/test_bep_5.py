@@ -91,7 +91,7 @@ def test_any_contact_fits_into_an_empty_table_and_only_our_own_bucket_splits():
 
 
 @pytest.mark.parametrize("change", ["answer", "insert", "replace"])
-def test_a_bucket_is_changed_by_answers_new_and_replaced_contacts(change: str):
+def test_a_bucket_counts_as_changed_after_an_answer_a_new_or_a_replaced_contact(change: str):
     table = RoutingTable(bytes(20), 0.0)
     known = [Contact(b"\x80" + bytes([n]) * 19, remote(n).endpoint) for n in range(7 if change == "insert" else 8)]
     for contact in [*known, Contact(b"\x01" * 20, remote(50).endpoint)]:
@@ -192,7 +192,7 @@ def test_every_message_has_our_version_of_four_bytes():
 
 
 @pytest.mark.parametrize("version", [b"", b"1:v0:", b"1:vi7e", b"1:v9:very long"])
-def test_no_version_is_needed(version: bytes):
+def test_a_query_is_answered_with_any_version_or_without_one(version: bytes):
     node = a_node()
     packet = b"d1:ad2:id20:" + ASKER.id + b"e1:q4:ping1:t2:aa" + version + b"1:y1:qe"
     node.receive_datagram(packet, ASKER.endpoint, 1.0)

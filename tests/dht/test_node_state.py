@@ -72,7 +72,7 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
         ('{"format": "lycosa dht node 1", "nodes": [{"family": 4, "node_id": "00", "contacts": []}]}', "is damaged"),
     ],
 )
-def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> None:
+def test_damaged_files_and_files_of_other_versions_are_refused(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(StateError, match=message):
         load(tmp_path, [IPV4])
@@ -87,7 +87,7 @@ def test_a_contact_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
         load(tmp_path, [IPV4])
 
 
-def test_a_file_in_place_of_the_folder_is_a_mistake(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--state .*: not a folder"):
         load(tmp_path / "file", [IPV4])

@@ -142,7 +142,7 @@ def test_no_answer_is_longer_than_1024_bytes():
             assert 300 < length <= SENT_BYTES_MAX
 
 
-def test_longer_datagrams_are_read():
+def test_datagrams_longer_than_1024_bytes_are_read():
     node = a_node()
     node.get_peers(INFOHASH, 1.0)
     node.ping(remote(1).endpoint, 1.0)
@@ -154,7 +154,7 @@ def test_longer_datagrams_are_read():
     assert remote(1) in node.table
 
 
-def test_contacts_of_both_families_are_requested_when_both_join():
+def test_contacts_of_both_families_are_requested_if_the_process_has_a_node_of_each():
     shared = Neighbourhood()
     four, _ = a_node(shared=shared), a_node("2a02::1", shared=shared)
     meet(four, remote(1), 1.0)
@@ -231,13 +231,13 @@ def test_the_node_id_follows_the_address_that_most_networks_report():
     assert not is_secure(node.node_id, pack("6.6.6.6", 1)[:4])
 
 
-def test_queries_from_ids_that_do_not_fit_are_answered():
+def test_queries_from_ids_that_do_not_fit_their_address_are_answered():
     insecure = Contact(bytes(20), ASKER.endpoint)
     assert not is_secure(insecure.id, insecure.endpoint[:4])
     assert ask(a_node(), PING, asker=insecure)[b"y"] == b"r"
 
 
-def test_an_announce_goes_only_to_ids_that_fit():
+def test_an_announce_goes_only_to_nodes_whose_ids_fit_their_addresses():
     node = a_node()
     secure = [Contact(secure_id(remote(n).endpoint[:4], remote(n).id), remote(n).endpoint) for n in range(5)]
     insecure = [remote(n) for n in range(5, 10)]

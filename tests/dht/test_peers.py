@@ -1,4 +1,4 @@
-"""Metadata over real connections on loopback: honest peers, hostile ones, and the limits of all together."""
+"""Metadata over real connections on loopback: honest peers, hostile peers, and the limits for all fetches together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HASTY = StageLimits(connect_s=60, handshake_s=1, piece_s=1, total_s=60)
 
 
 ON_UVLOOP = pytest.mark.parametrize("run", [LOOPS["uvloop"]], indirect=True, ids=["uvloop"])
-"""For tests that take long: on the loop of the commands only."""
+"""For tests that take long: they run only on the event loop that the commands use."""
 
 
 @pytest.fixture(params=LOOPS.values(), ids=LOOPS)
@@ -96,7 +96,7 @@ def test_metadata_come_from_a_peer(run, infohash):
 
 
 @pytest.mark.parametrize("size", [200, 16_384, 16_385, 32_768, 300_000])
-def test_metadata_of_any_size(run, size):
+def test_metadata_of_any_size_are_fetched(run, size):
     async def main() -> None:
         metadata = canned(2, size)
         assert len(metadata) == size
@@ -141,8 +141,8 @@ def test_several_peers_share_the_work(run):
 
 
 @ON_UVLOOP
-def test_only_extended_messages_and_ports_are_ever_sent(run):
-    """To seeders of all kinds. 100 and more are extended messages: the handshake, and those of metadata."""
+def test_only_extended_messages_and_port_messages_are_ever_sent(run):
+    """To seeders of all kinds. 9 is the port message; 100 and 103 are extended messages: handshakes and metadata."""
 
     async def main() -> None:
         async with Swarm() as swarm, fetcher(stages=HASTY, dht_port=6881) as fetches:
@@ -164,7 +164,7 @@ def test_the_dht_nodes_of_peers_are_reported(run):
         async with Swarm() as swarm, fetcher(on_dht_node=nodes.append) as fetches:
             peer = await swarm.add(extra=message(9, b"\x1a\xe2") + message(9, b"\0\0"))
             await fetches.fetch(V1, [peer])
-            assert nodes == [peer[:4] + b"\x1a\xe2"], "port 0 is none"
+            assert nodes == [peer[:4] + b"\x1a\xe2"], "port 0 is no node"
 
     run(main())
 
@@ -247,7 +247,7 @@ def test_private_addresses_are_not_contacted_unless_allowed(run):
     run(main())
 
 
-def test_one_connection_at_a_time_to_a_host_and_a_few_in_a_minute(run):
+def test_a_host_gets_one_connection_at_a_time_and_a_few_in_a_minute(run):
     """Forged announces have the address of one victim, with any port, for many infohashes."""
 
     async def main() -> None:
@@ -265,7 +265,7 @@ def test_one_connection_at_a_time_to_a_host_and_a_few_in_a_minute(run):
     run(main())
 
 
-def test_connections_are_bounded_for_a_fetch_and_for_all(run):
+def test_connections_are_bounded_for_one_fetch_and_for_all_fetches_together(run):
     async def main() -> None:
         metadata = [canned(number, 500) for number in range(40)]
         torrents = {hashlib.sha1(each).digest(): each for each in metadata}
@@ -333,7 +333,7 @@ def test_a_connection_waits_until_a_new_address_may_be_contacted(run):
     run(main())
 
 
-def test_addresses_that_failed_before_take_no_new_address(run):
+def test_an_address_paused_after_a_failure_does_not_count_as_a_new_address(run):
     async def main() -> None:
         asked: list[bytes] = []
         async with fetcher(may_connect=lambda endpoint, now: not asked.append(endpoint)) as fetches:
@@ -436,7 +436,7 @@ def test_a_cancelled_fetch_closes_its_connections(run):
     run(main())
 
 
-def test_an_error_of_the_caller_leaves_the_fetcher_as_it_is(run):
+def test_an_error_inside_the_context_of_a_fetcher_is_raised_unchanged(run):
     async def main() -> None:
         with pytest.raises(NoMetadata):
             async with fetcher() as fetches:
@@ -480,7 +480,7 @@ def test_an_address_that_drops_packets_runs_into_the_deadline_of_connecting(run)
 
 @ON_UVLOOP
 def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
-    """Each kind of misbehaviour by 25 peers at once, while honest ones deliver."""
+    """25 peers at once show each kind of misbehaviour, while honest peers deliver."""
 
     async def main() -> None:
         metadata = [canned(number, 500) for number in range(50)]

@@ -1,4 +1,4 @@
-"""Nodes of a process for programs: operations, both address families, saved tables."""
+"""`DhtSession`, the nodes of one process, as programs use it: operations, both address families, saved tables."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_lookup_ends_when_the_caller_leaves_the_loop() -> None:
     asyncio.run(run())
 
 
-def test_nodes_do_not_keep_a_read_only_node() -> None:
+def test_nodes_do_not_keep_a_read_only_node_as_a_contact() -> None:
     async def run() -> None:
         async with node("127.0.0.1:0") as first, node("127.0.0.2:0", join=first, read_only=True) as second:
             assert [each.endpoint for each in second.contacts(INFOHASH)] == first.endpoints
@@ -149,7 +149,7 @@ def test_peers_are_neither_in_logs_nor_in_the_state(tmp_path: Path, caplog: pyte
 
     async def run() -> None:
         async with node("127.0.0.1:0", state=tmp_path / "1") as first:
-            # Read-only, so that it is a peer and no contact.
+            # The second node is read-only, so that the first node stores it as a peer and not as a contact.
             async with node("127.0.0.9:0", join=first, state=tmp_path / "2", read_only=True) as second:
                 assert (await second.announce(INFOHASH, 999)).confirmed == 1
                 assert [peer.host async for peer in second.lookup(INFOHASH)] == ["127.0.0.9"]
@@ -202,7 +202,7 @@ def test_a_state_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_an_error_in_use_is_not_hidden_by_a_state_that_can_no_longer_be_written(tmp_path: Path) -> None:
+def test_an_error_of_the_program_is_not_hidden_if_the_state_can_no_longer_be_written(tmp_path: Path) -> None:
     async def run() -> None:
         async with node("127.0.0.1:0", state=tmp_path):
             (tmp_path / "node.json").unlink()
@@ -231,7 +231,7 @@ def test_an_error_in_use_is_not_hidden_by_a_state_that_can_no_longer_be_written(
         ("127.0.0.1:" + "9" * 5000, [], "--bind 127.0.0.1:9+: write ADDRESS:PORT"),
     ],
 )
-def test_mistakes_have_a_message(bind: str, bootstrap: list[str], message: str) -> None:
+def test_a_mistake_in_bind_or_bootstrap_is_a_usage_error(bind: str, bootstrap: list[str], message: str) -> None:
     async def run() -> None:
         with pytest.raises(UsageError, match=message):
             async with dht.open_node([bind], bootstrap=bootstrap, allow_private=ALLOWED):
@@ -240,7 +240,7 @@ def test_mistakes_have_a_message(bind: str, bootstrap: list[str], message: str) 
     asyncio.run(run())
 
 
-def test_a_name_without_address_has_a_message() -> None:
+def test_a_bootstrap_name_without_an_address_raises_an_error_with_a_message() -> None:
     async def run() -> None:
         with pytest.raises(LycosaError, match=r"--bootstrap a\.\.b:9: no address found"):
             async with dht.open_node(["127.0.0.1:0"], bootstrap=["a..b:9"]):
@@ -249,7 +249,7 @@ def test_a_name_without_address_has_a_message() -> None:
     asyncio.run(run())
 
 
-def test_the_package_loads_no_socket_until_a_node_is_opened() -> None:
+def test_importing_the_package_loads_neither_the_session_nor_the_socket_module() -> None:
     code = "import sys, lycosa.dht.core.magnet; print('lycosa.dht.session' in sys.modules, 'socket' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -41,7 +41,7 @@ async def receive(sock: socket.socket, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1", "::1", "2001:db8::1"])
-def test_endpoints_and_socket_addresses(endpoint: str) -> None:
+def test_a_socket_address_is_packed_into_an_endpoint_and_unpacked_again(endpoint: str) -> None:
     assert unpack_endpoint(pack_address((endpoint, 6881))) == (endpoint, 6881)
 
 
@@ -60,7 +60,7 @@ def test_datagrams_that_one_wake_up_leaves_are_read_by_the_next_ones() -> None:
     async def run() -> None:
         shell = open_shell()
         with client() as sock:
-            limit = 50  # of one address
+            limit = 50  # answers to one address at once
             for number in range(DATAGRAMS_PER_WAKEUP + 16):
                 sock.sendto(PING % (number % 100), unpack_endpoint(shell.node.endpoint))
             shell.start()
@@ -108,7 +108,7 @@ def test_datagrams_wait_while_the_buffer_is_full() -> None:
     asyncio.run(run())
 
 
-def test_no_more_datagrams_wait_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_number_of_datagrams_waits_and_the_others_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         monkeypatch.setattr(udp, "UNSENT_MAX", 5)
         shell = full_shell(refusals=1)
@@ -123,13 +123,20 @@ def test_no_more_datagrams_wait_than_the_bound(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(run())
 
 
-def test_a_destination_that_the_kernel_refuses_is_counted_and_the_query_fails_in_time() -> None:
+def test_a_datagram_that_the_kernel_refuses_to_send_is_counted_as_dropped_and_its_query_fails() -> None:
     async def run() -> None:
-        shell = open_shell()
+        events: list[Event] = []
+        shell = open_shell(on_event=events.append)
         shell.start()
-        shell.node.ping(pack("192.0.2.1", 1), shell.now())  # from loopback: invalid argument
+        shell.node.ping(pack("192.0.2.1", 1), shell.now())  # invalid argument, as the socket is bound to loopback
         shell.flush()
         assert shell.dropped_count == 1
+        sent_at = shell.now()
+        while not (finished := [event for event in events if isinstance(event, QueryFinished)]):
+            assert shell._timer
+            assert shell._timer_due < sent_at + 60
+            shell._run_timer()  # at once, instead of when it is due
+        assert [event.node_id for event in finished] == [None]
         shell.close()
 
     asyncio.run(run())

@@ -15,7 +15,7 @@ META_KEYS = {
     "max_retry_times": "maximum number of retries, instead of `retries`",
     "dont_retry": "it is not retried",
     "dont_redirect": "a redirect is a response like any other",
-    "depth": "set by us, for callbacks: links from a start URL",
+    "depth": "set by us, for callbacks: number of links from a start URL to this page",
     "download_latency": "set by us, for callbacks: seconds until the first byte",
     "retry_times": "set by us, for callbacks: how often this request has failed",
     "redirect_times": "set by us, for callbacks: number of redirects that led to this request",

@@ -123,7 +123,7 @@ PREPARED = {
         "lycosa proxies add list.txt --pool redis://localhost:6379/0",
     ],
 }
-"""What was done before a page begins."""
+"""Commands that the reader has run before a page begins."""
 
 SITE: dict[str, tuple[str, bytes | str]] = {
     **dict.fromkeys(["/", "/2", "/sale", "/new", "/cart"], ("text/html", HTML)),
@@ -149,7 +149,7 @@ WRITTEN = {
     "5f0c1a2b-1a": r"(?i)x-proxy-lease: (\S+)",
     "judge://KEY@judge.example.org:8300/?tls=8301&pin=PIN": r"(judge://\S+)",
 }
-"""Texts in the docs that stand for a part of the output before, and the pattern of that part."""
+"""Texts in the docs that stand for a part of the output of an earlier line, and the pattern of that part."""
 
 PORTS = ("3128", "8082", "8300", "9464", "9465", "6881")
 """Ports in the docs; free ones take their place."""
@@ -245,7 +245,7 @@ class Shell:
     def serve(self, line: str) -> bool:
         """Start a line in the background, and wait until it writes something. False when it has failed.
 
-        It takes the place of a line before with the same command.
+        It takes the place of an earlier line with the same command.
         """
         command = tuple(line.split()[:3])
         self.stop(command)
@@ -261,13 +261,13 @@ class Shell:
         return bool(self.output) and self._do(f"kill -0 {pid} 2>/dev/null || wait {pid}; echo $?") == "0"
 
     def stop(self, command: tuple[str, ...]) -> None:
-        """End what runs in the background of this command."""
+        """End the program that this command runs in the background."""
         if pid := self._servers.pop(command, 0):
             # bash lets programs in the background ignore SIGINT; they end with SIGTERM in the same way.
             self._do(f"pkill -P {pid} || kill {pid} 2>/dev/null; wait {pid}; echo")
 
     def close(self) -> None:
-        """End all that runs."""
+        """End all programs in the background, and bash."""
         for command in list(self._servers):
             self.stop(command)
         assert self._bash.stdin
@@ -330,7 +330,7 @@ class Walk:
         assert code == 0, f"{place}: {line}\nexit code {code}\n{self.shell.output}"
 
     def toml(self, block: Block) -> None:
-        if named := re.match(r"# (\w+\.toml)\n", block.text):  # no settings: the commands below take it
+        if named := re.match(r"# (\w+\.toml)\n", block.text):  # no settings, but a file for commands below
             (self.home / named[1]).write_text(block.text)
             return
         name = "pyproject.toml" if "[tool.lycosa" in block.text else "lycosa.toml"
@@ -397,7 +397,7 @@ def is_server(line: str) -> bool:
 
 
 def uses(text: str, name: str, definition: str) -> bool:
-    """Whether a block uses a name that a block before defined, for as long as that ran."""
+    """Whether a block uses a name that an earlier block defined only for as long as that block ran."""
     return bool(re.search(rf"\b{name}\b", text)) and definition not in text
 
 
@@ -450,7 +450,7 @@ def walk(
 
 
 def names_of(walk: Walk) -> dict[str, Any]:
-    """Return what snippets name without a definition: what a method of a spider has, and modules."""
+    """Return the names that snippets use without a definition: those that a method of a spider has, and modules."""
     url = walk.here("https://shop.example/")
     spider = SimpleNamespace(**{name: callback(name) for name in ("parse_results", "parse_book", "on_error")})
     return {

@@ -60,7 +60,7 @@ def test_the_script_runs(home: Path) -> None:
     assert done.stdout.splitlines() == ["One", "Two", str({"200": 2, "404": 1})]
 
 
-def test_every_name_imported_there_is_public() -> None:
+def test_every_name_that_the_page_imports_is_public() -> None:
     named = set(re.findall(r"lycosa\.([A-Z]\w+)", PAGE))
     for line in re.findall(r"from lycosa import ([\w, ]+)", PAGE):
         named |= {name.strip() for name in line.split(",")}
@@ -68,7 +68,7 @@ def test_every_name_imported_there_is_public() -> None:
     assert len(named) > 15
 
 
-def test_every_setting_of_scrapy_named_there_is_known() -> None:
+def test_every_setting_of_scrapy_that_the_page_names_is_known() -> None:
     known = {*SCRAPY_NAMES, *UNSUPPORTED, *IGNORED, *YOURS}
     named = {name for name in re.findall(r"`([A-Z]+_[A-Z_]+[A-Z*])\b", PAGE) if not name.startswith(KINDS)}
     assert named - known == set()

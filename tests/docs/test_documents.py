@@ -150,7 +150,7 @@ def is_meta(node: ast.AST) -> bool:
 
 
 def meta_keys(source: str) -> Iterator[str]:
-    """Yield the keys of meta that a module reads or writes; of constants the names, in capitals."""
+    """Yield the keys of meta that a module reads or writes; for a constant, its name in capitals."""
     for node in ast.walk(ast.parse(source)):
         keys: list[ast.AST | None] = []
         match node:
@@ -173,7 +173,7 @@ def meta_keys(source: str) -> Iterator[str]:
 
 
 def test_the_code_uses_only_documented_keys_of_meta():
-    """What our own code needs travels as an argument."""
+    """Values that only our own code needs are passed as arguments, not in undocumented keys of meta."""
     texts = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "lycosa").rglob("*.py"))]
     constants = dict(re.findall(r'^([A-Z_]+) = "(\w+)"', "\n".join(texts), re.MULTILINE))
     found = {constants.get(key, key) for text in texts for key in meta_keys(text)}
@@ -219,7 +219,7 @@ async def quotes() -> AsyncIterator[str]:
 
 
 def readme(mark: str, url: str) -> CodeType:
-    """Return the block of the README that has this word, made to crawl a site that is there."""
+    """Return the code of the README block that contains `mark`, with the URL of a site that exists here."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [each for each in blocks if mark in each]
     text = block.replace("https://quotes.example.org/", url).replace("delay=0.5", "delay=0")

@@ -41,7 +41,7 @@ def program(name: str, cwd: Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_callbacks(server, tmp_path):
+def test_the_example_callbacks_yields_an_item_for_each_kind_of_callback(server, tmp_path):
     found = spider("callbacks.py", tmp_path, "-a", f"site={server.url('/tree/4/0')}")
     assert Counter(item["by"] for item in found) == {
         "parse": 1,
@@ -54,27 +54,27 @@ def test_callbacks(server, tmp_path):
     assert {"by": "coroutine", "seen": 3} in found
 
 
-def test_kinds(server, tmp_path):
+def test_the_example_kinds_runs_each_of_its_four_spiders(server, tmp_path):
     said = program("kinds.py", tmp_path, server.url("/"), "items.jsonl")
     found = items(tmp_path / "items.jsonl")
     assert set(Counter(item["spider"] for item in found)) == {"by rules", "from sitemaps", "news", "prices"}
     assert said.startswith(f"{len(found)} items of ")
 
 
-def test_stream(server, tmp_path):
+def test_the_example_stream_prints_items_and_keeps_no_files(server, tmp_path):
     said = program("stream.py", tmp_path, server.url("/tree/100/0"), 7)
     assert len(set(said.split())) == 7
     assert list(tmp_path.iterdir()) == [], "nothing is kept"
 
 
-def test_threads(server, tmp_path):
+def test_the_example_threads_runs_its_callbacks_in_threads(server, tmp_path):
     found = spider("threads.py", tmp_path, "-a", f"site={server.url('/tree/13/0')}")
     assert len(found) == 4
     assert all(str(item["thread"]).startswith("lycosa-callback-") for item in found)
     assert {item["robots"] for item in found} == {200}
 
 
-def test_fed(server, tmp_path):
+def test_the_example_fed_fetches_each_url_of_its_file_once(server, tmp_path):
     (tmp_path / "urls").write_text("\n".join([server.url("/good"), server.url("/good"), server.url("/index")]))
     found = spider("fed.py", tmp_path, "-a", "urls=urls")
     assert [item["url"] for item in found] == [server.url("/good"), server.url("/index")]

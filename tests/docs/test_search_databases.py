@@ -35,7 +35,7 @@ def tables(path: Path) -> dict[str, list[str]]:
         return dict(read())
 
 
-def test_the_record_store(tmp_path):
+def test_the_page_names_the_tables_and_columns_of_the_record_store(tmp_path):
     async def create() -> None:
         store = SqliteRecordStore(tmp_path / "torrents.sqlite")
         await store.open()
@@ -45,7 +45,7 @@ def test_the_record_store(tmp_path):
     assert documented("The record store") == tables(tmp_path / "torrents.sqlite")
 
 
-def test_the_index(tmp_path):
+def test_the_page_names_the_tables_and_columns_of_the_index(tmp_path):
     Fts5Index(tmp_path / "torrents", TORRENTS, write=True).close()
     Fts5Index(tmp_path / "pages", PAGES, write=True).close()
     assert documented("The index") == tables(tmp_path / "torrents/fts5/index.sqlite")
@@ -53,6 +53,6 @@ def test_the_index(tmp_path):
     assert (pages["entries"], pages["words"]) == (["id", "key", "stored"], ["title", "headings", "text", "url"])
 
 
-def test_the_list_of_words(tmp_path):
+def test_the_page_names_the_tables_and_columns_of_the_word_list(tmp_path):
     WordCounter(tmp_path, TORRENTS).close()
     assert documented("The word list") == tables(tmp_path / "words/words.sqlite")

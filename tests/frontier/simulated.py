@@ -1,4 +1,4 @@
-"""A worker of a crawl in Redis by the clock of the test."""
+"""A worker of a crawl in Redis whose clock is that of the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def simulated_frontier(
     partitions: int = 1,
     keep_done: bool = False,
 ) -> RedisFrontier:
-    """Join a crawl by the clock of the caller, without a heartbeat."""
+    """Join a crawl as a worker that uses the clock of the caller and has no heartbeat."""
     session = Session(client, name, worker, _call_once, partitions, callers_clock=True, keep_done=keep_done)
     session.now = now
     frontier = RedisFrontier(session, policy)

@@ -1,4 +1,4 @@
-"""What a frontier of this process says of itself (F8)."""
+"""The statistics of a frontier in this process (F8)."""
 
 from __future__ import annotations
 

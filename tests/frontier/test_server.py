@@ -1,4 +1,4 @@
-"""The socket of a live owner (F7): a call does not block the crawl, and a client reports what is wrong with the owner.
+"""The socket of the process that owns the state (F7): calls do not block its crawl, and clients report its failures.
 
 Behaviour common to all such sockets (hostile clients, misbehaving owners, bounds) is tested in
 `tests/infra/test_rpc.py`, that of the operations in `tests/frontier/contracts/test_operations.py`.
@@ -207,7 +207,7 @@ def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
 
     async def scenario() -> None:
         async with serve(path, operations(proceed.wait)), remote.connect(path, report=report) as client:
-            # Not before: on a busy machine, connecting may take as long.
+            # Set only after the connection is made: on a busy machine, connecting may take that long.
             monkeypatch.setattr(remote, "REPORT_AFTER_S", 0.02)
             await (client.verify(reports.append) if method == "verify" else client.compact())
 

@@ -142,7 +142,7 @@ LATE = "<p>" + "text " * 2_000
         (f"<head>{LATE}<textarea><meta charset=koi8-r></textarea>", "windows-1252"),
     ],
 )
-def test_late_declaration_counts_as_when_a_browser_parses_again(page: str, encoding: str) -> None:
+def test_late_declaration_counts_as_in_browsers_that_then_parse_the_page_again(page: str, encoding: str) -> None:
     assert detect_encoding(page.encode() + LATIN, "text/html") == encoding
 
 

@@ -123,7 +123,7 @@ def test_meta_robots_nofollow_applies_to_every_link(content: str, nofollow: bool
     assert [link.nofollow for link in extract_links(html.encode(), BASE)] == [nofollow, nofollow]
 
 
-def test_number_of_links_and_elements_is_bounded() -> None:
+def test_number_and_length_of_links_are_bounded() -> None:
     with_many = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
     assert len(extract_links(with_many, BASE)) == LINKS_MAX
     assert urls("<a href='" + "a" * URL_MAX + "'>") == []

@@ -69,7 +69,7 @@ def test_page_is_cut_at_the_tag_that_is_too_deep() -> None:
 
 
 def test_page_is_cut_before_formatting_is_copied_into_every_block() -> None:
-    """Outlined only, never parsed: uncut it would make 30 million nodes."""
+    """The page is only cut here and never parsed: uncut, it would make 30 million nodes."""
     unclosed = b"<div>" + b"".join(b"<b id=%d>" % number for number in range(1500)) + b"</div>"
     html = unclosed + b"<p>x</p>" * 20_000
     assert len(unclosed) < len(limit_nesting(html)) < len(unclosed) + 8 * 200

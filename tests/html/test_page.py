@@ -188,7 +188,7 @@ for each in range(1, 40):
 
 
 def test_search_during_any_matches_uses_another_engine() -> None:
-    """During `any_matches` selectolax does not set `current_node`, so it needs an engine of its own."""
+    """During `any_matches` selectolax does not set `current_node`, so this call needs an engine of its own."""
     command = [sys.executable, "-c", MATCH_AROUND_A_SEARCH]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, (done.returncode, done.stderr)

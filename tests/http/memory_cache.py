@@ -1,4 +1,4 @@
-"""An HTTP cache in memory, for tests; the least recently used response leaves first."""
+"""An HTTP cache in memory, for tests; the least recently used response is evicted first."""
 
 from __future__ import annotations
 

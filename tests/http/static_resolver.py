@@ -9,7 +9,10 @@ from lycosa.http.resolver import NOT_FOUND, NUMERIC_TTL_S, TTL_S, numeric_addres
 
 
 class StaticResolver:
-    """The `Resolver` port by a table of names; numeric names are resolved, too. Raises `BadSetting`."""
+    """The `Resolver` port by a table of names; numeric names are resolved, too.
+
+    Raises `BadSetting` if an address in the table is not an IP address.
+    """
 
     def __init__(self, table: Mapping[str, Sequence[str]], ttl_s: float = TTL_S) -> None:
         for name, addresses in table.items():

@@ -24,7 +24,7 @@ RunScenario = Callable[[Awaitable[Any]], Any]
 
 @pytest.fixture(params=LOOPS.values(), ids=LOOPS)
 def run_scenario(request: pytest.FixtureRequest) -> RunScenario:
-    """Return a function that runs a scenario on both event loops."""
+    """Return a function that runs a scenario on an event loop. A test runs once for each of LOOPS."""
     return partial(run_on, request.param)
 
 

@@ -29,18 +29,18 @@ def test_a_record_is_an_object_with_its_fields():
     }  # fmt: skip
 
 
-def test_what_is_no_json_value_is_text():
+def test_a_field_that_is_no_json_value_becomes_text():
     line = formatted("x", when={1}, broken="\udcff", much="x" * 20_000, endless=float("inf"))
     assert (line["when"], line["broken"], line["endless"]) == ("{1}", "\udcff", "inf")
     assert len(line["much"]) == FIELD_TEXT_MAX
 
 
-def test_a_list_is_a_list_of_texts():
+def test_a_list_becomes_a_list_of_texts():
     assert formatted("x", names=["a", 1])["names"] == ["a", "1"]
     assert formatted("x", pair=("b", None))["pair"] == ["b", "None"]
 
 
-def test_fields_do_not_replace_the_names_of_a_line_and_are_bounded():
+def test_fields_do_not_replace_the_standard_keys_of_a_line_and_are_bounded():
     line = formatted("x", level=7, time="never", **{f"field{number}": number for number in range(100)})
     assert line["level"] == "WARNING"
     assert line["time"] != "never"

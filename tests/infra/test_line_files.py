@@ -1,4 +1,4 @@
-"""Files of lines: long lines are cut, compressed ones are read and written, and a name means a complete file."""
+"""Files of lines: long lines are cut, compressed files are read and written, and only complete files get their name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_long_line_is_cut_and_the_next_one_is_read() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_what_is_written_under_a_suffix_is_read_again(suffix: str, tmp_path: Path) -> None:
+def test_a_file_written_under_any_suffix_is_read_back(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
     with new_file(str(path), suffix=suffix) as stream:
         stream.write(TEXT)
@@ -44,7 +44,7 @@ def test_a_file_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty"])
-def test_a_damaged_file_raises_an_error_that_is_expected(suffix: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_file_raises_one_of_the_read_errors(suffix: str, damage: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
     with new_file(str(path), suffix=suffix) as stream:
         stream.write(bytes(range(256)) * 100)
@@ -58,6 +58,6 @@ def test_a_damaged_file_raises_an_error_that_is_expected(suffix: str, damage: st
     assert damage == "empty"
 
 
-def test_members_of_a_file_that_grew_are_read_as_one() -> None:
+def test_all_gzip_members_of_a_file_that_grew_are_read() -> None:
     packed = io.BytesIO(gzip.compress(b"a\n") + gzip.compress(b"b\n"))
     assert [line for _, line in numbered_lines(decompressed(packed, ".gz"), 9)] == [b"a\n", b"b\n"]

@@ -288,7 +288,7 @@ def test_a_bug_in_a_method_is_logged_and_the_connection_stays_open(
 ) -> None:
     async def scenario() -> None:
         async with counter_server(tmp_path / "s"), client(tmp_path / "s") as remote_counter:
-            with pytest.raises(StateError, match="the log of the owner says why"):
+            with pytest.raises(StateError, match="see the log of the process that served it"):
                 await remote_counter.fail("")
             assert await remote_counter.text("a") == "aa"
 
@@ -350,7 +350,9 @@ def test_a_call_that_is_cancelled_before_it_starts_gets_a_response(tmp_path: Pat
     run_scenario(scenario())
 
 
-def test_the_result_of_a_call_that_cannot_be_cancelled_is_passed_on(tmp_path: Path, run_scenario: RunScenario) -> None:
+def test_the_result_of_a_call_that_cannot_be_cancelled_is_passed_to_on_abandoned(
+    tmp_path: Path, run_scenario: RunScenario
+) -> None:
     class Uncancellable(Service):
         cancels = False
 
@@ -370,7 +372,7 @@ def test_the_result_of_a_call_that_cannot_be_cancelled_is_passed_on(tmp_path: Pa
     run_scenario(scenario())
 
 
-def test_a_result_that_arrives_just_before_the_cancellation_is_passed_on(
+def test_a_result_that_arrives_just_before_the_cancellation_is_passed_to_on_abandoned(
     tmp_path: Path, run_scenario: RunScenario
 ) -> None:
     async def scenario() -> None:

@@ -23,8 +23,9 @@ def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shut_down(*calls: Any, call_before: Any = None) -> tuple[list[Any], dict[str, str]]:
-    """Start a fast shutdown, and make these calls after it, or before it for `before`. Return their outcomes and the
-    abandoned servers.
+    """Start `call_before`, then a fast shutdown; when the call has ended, make `calls` one after the other.
+
+    Return the outcomes of all calls, and the abandoned servers.
     """
 
     async def scenario() -> tuple[list[Any], dict[str, str]]:

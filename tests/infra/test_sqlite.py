@@ -47,7 +47,7 @@ def test_a_file_that_another_process_is_creating_is_waited_for(tmp_path: Path, m
     other.close()
 
 
-def test_the_wait_is_bounded(tmp_path: Path) -> None:
+def test_the_wait_for_a_file_that_another_process_is_creating_is_bounded(tmp_path: Path) -> None:
     other = start_writing(tmp_path / "file")
     started = time.monotonic()
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
@@ -56,7 +56,7 @@ def test_the_wait_is_bounded(tmp_path: Path) -> None:
     other.close()
 
 
-def test_other_errors_are_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_other_than_a_lock_are_raised_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: float) -> None:
         raise AssertionError("waited")
 

@@ -173,7 +173,7 @@ def test_a_failing_compiler_leaves_no_files(small: Path):
 
 @pytest.mark.parametrize("failure", [OSError, KeyboardInterrupt])
 def test_an_interrupted_installation_leaves_no_files(copy: Path, monkeypatch, failure: type[BaseException]):
-    """A part of the modules would crash when it is loaded."""
+    """If only some of the modules were installed, they would crash when they are loaded."""
     script_module = load(copy)
     built = [script_module.BUILD / "lib" / path.relative_to(copy) for path in compiled(copy)]
     moved: list[Path] = []

@@ -73,7 +73,9 @@ def processes_of(project: Path) -> list[str]:
 
 
 def assert_all_ended(project: Path) -> None:
-    """A server that was just being started when the demo stopped ends with it, by a signal, a moment later."""
+    """Wait until all processes have ended. A server that was just being started when the demo stopped is ended by a
+    signal, a moment after the demo.
+    """
     wait_until(lambda: processes_of(project) == [])
 
 
@@ -83,7 +85,7 @@ def test_ctrl_c_stops_the_demo_and_the_next_run_resumes_and_searches(project: Pa
     for line in demo.stderr:
         if line.startswith("Searchable"):
             break
-    while not items(project):  # the crawl has written something
+    while not items(project):  # until the crawl has written something
         assert demo.poll() is None
     os.killpg(demo.pid, signal.SIGINT)  # what the terminal does
     said = demo.communicate(timeout=END_MAX_S)[1]

@@ -54,7 +54,7 @@ exit 0
 
 
 def test_packages_missing_in_this_debian_are_installed_from_its_backports(programs: Path):
-    """They come from the mirror of this Debian, and its sources stay as they are."""
+    """The packages come from the mirror of this Debian, and its list of package sources stays as it is."""
     need("Debian", Path("/etc/debian_version").exists())
     for name, text in (("id", "echo 0"), ("apt-get", APT), ("apt-cache", "exit 100")):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -78,10 +78,18 @@ def test_without_apt_get_the_exit_code_is_2(tmp_path: Path):
     assert (done.returncode, done.stderr) == (2, "No apt-get here to install what is missing: some-package\n")
 
 
-def test_an_old_python_is_one_line(tmp_path: Path):
+OLD_PYTHON = f"""#!/bin/sh
+exec '{sys.executable}' -c 'import sys; sys.version_info = (3, 10, 99); exec(sys.argv[2])' "$@"
+"""
+
+
+@pytest.mark.parametrize("python", ["no-such-python", "./old-python"])
+def test_a_missing_or_old_python_is_reported_in_one_line(tmp_path: Path, python: str):
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/venv", tmp_path / "scripts/venv")
-    done = run(tmp_path / "scripts/venv", PYTHON="no-such-python")
+    (tmp_path / "old-python").write_text(OLD_PYTHON)
+    (tmp_path / "old-python").chmod(0o755)
+    done = run(tmp_path / "scripts/venv", PYTHON=python)
     assert done.returncode == 1
     assert done.stderr.startswith("Lycosa needs Python 3.11 or newer")
     assert done.stderr.count("\n") == 1
@@ -101,7 +109,7 @@ def docs_site(home: Path, *commands: str) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, home / "scripts/docs-site", PATH=str(programs))
 
 
-def test_without_debian_packages_one_line_and_code_2(tmp_path: Path):
+def test_without_debian_packages_the_script_ends_with_one_line_and_code_2(tmp_path: Path):
     done = docs_site(tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "No documentation site: apt-cache is not installed: Debian's packages are not available\n"

@@ -7,8 +7,9 @@ page n links to those from 10 n + 1 to 10 n + 10, and "/" is page 0.
         server.limit = Limit(20, BanResponse.SOFT, for_s=5.0)      # clients are banned after 20 pages of a site
         server.hits, server.pages(site=0)                  # all requests; the pages that were served
 
-403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. A
-client without a cookie gets one, `seen=<a new number>`; `hits` say which one came. robots.txt is never refused.
+A 403 has no further header, a 429 has a Retry-After unless the ban is permanent, and a soft ban is a 200 with a captcha
+in place of the page. A client without a cookie gets one, `seen=<a new number>`; each of `hits` has the cookie that the
+client sent. robots.txt is never refused.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Banning:
         self._known[site, ip] = ClientRecord()
 
     def pages(self, site: int = 0) -> Counter[str]:
-        """Return response often each page was served."""
+        """Return how often each page was served."""
         return Counter(hit.path for hit in self.hits if hit.good and hit.site == site and hit.path != "/robots.txt")
 
     def by_client(self, site: int = 0) -> Counter[str]:

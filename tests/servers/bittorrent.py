@@ -45,7 +45,7 @@ def find_libtorrent() -> bool:
 
 
 class Torrent(NamedTuple):
-    """A torrent file, with what it must lead to."""
+    """A torrent file, with the name and the info dict that clients must find for it."""
 
     name: str
     file: bytes
@@ -185,7 +185,7 @@ def libtorrent_peer(
             parameters.ti = libtorrent.torrent_info(libtorrent.bdecode(torrent.file))
             parameters.save_path = folder
             parameters.flags |= libtorrent.torrent_flags.seed_mode  # do not look for the contents
-            # Managed ones would wait for their turn.
+            # Torrents that libtorrent manages would wait for their turn.
             parameters.flags &= ~(libtorrent.torrent_flags.auto_managed | libtorrent.torrent_flags.paused)
             session.add_torrent(parameters)
         yield LibtorrentPeer(session, address, session.listen_port())

@@ -12,7 +12,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-# libfaketime hangs in programs that use jemalloc, such as Redis.
+# This library stands in for libfaketime, which hangs in programs that use jemalloc, such as Redis.
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -60,7 +60,8 @@ class LibtorrentNode(NamedTuple):
 def libtorrent_nodes(count: int, *, host: str = "", **settings: Any) -> Iterator[list[LibtorrentNode]]:
     """Run sessions of libtorrent while the block runs, each on a separate address, or all on `host`.
 
-    By default its limits of messages per address do not apply, and it answers sample_infohashes again after a second.
+    By default, the limits of libtorrent for messages per address do not apply, and a session answers sample_infohashes
+    again after a second.
     """
     import libtorrent
 

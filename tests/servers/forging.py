@@ -25,7 +25,10 @@ async def forging(
     instead: bytes = b"",
     exit: str = "",  # noqa: A002
 ) -> AsyncIterator[str]:
-    """Run such a proxy while the block runs. It removes the request fields in `drops`, in lower case."""
+    """Run such a proxy while the block runs.
+
+    It removes the request fields whose names, in lower case, are in `drops`. It connects to servers from `exit`.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -254,7 +254,7 @@ async def serving(
     log: IO[str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve on the running loop while the block runs. Its port is also reserved at the addresses `beside`."""
+    """Serve on the running loop while the block runs. The port is also reserved at the addresses in `beside`."""
     server = Server(robots=robots, delay_ms=delay_ms, out=out, log=log)
     with ReservedPort(host, *beside, port=port) as reserved:
         listening = await server.start(host, reserved.number, tls)

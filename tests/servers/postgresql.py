@@ -3,7 +3,7 @@
 with postgresql_server() as database:
     psycopg.connect(database)
 
-It refuses to run as root, so there it runs as the user of Debian's package.
+PostgreSQL refuses to run as root: if root runs the tests, the server runs as `postgres`, the user of Debian's package.
 """
 
 from __future__ import annotations

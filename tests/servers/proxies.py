@@ -163,7 +163,10 @@ class RealProxy:
         raise NotImplementedError
 
     def _before(self) -> list[str]:
-        """Return a command prefix that lets it die with its parent. A change of the user must come before."""
+        """Return a command prefix that lets the proxy die with its parent.
+
+        A change of the user must come before, since Linux clears the signal of `--pdeathsig` when the user changes.
+        """
         return ["setpriv", "--pdeathsig", "KILL"]
 
     def _write(self, name: str, *lines: str) -> str:
@@ -260,7 +263,7 @@ class Microsocks(RealProxy):
 
 
 class Dante(RealProxy):
-    """A SOCKS4 and SOCKS5 proxy. It has no logins here, since those are users of the machine."""
+    """A SOCKS4 and SOCKS5 proxy. It has no logins here, since the logins of Dante are the users of the machine."""
 
     program = "danted"
     scheme = "socks5h"

@@ -4,8 +4,9 @@
     async with seeding({infohash: metadata}, Behaviour.WRONG_HASH, host="127.0.0.9", log=log) as port: ...
 
 They build and read their messages themselves, so that they share no mistake with Lycosa. `log` gets the ids of all
-messages that clients sent. As a program, `python -m tests.servers.seeders COUNT SIZE` serves COUNT metadata of SIZE
-bytes on all addresses, and prints its port; their infohashes come from `canned`.
+messages that clients sent. As a program, `python -m tests.servers.seeders COUNT SIZE` serves the metadata of COUNT
+torrents, SIZE bytes for each, on all addresses, and prints its port. `canned` makes the metadata, and so determines the
+infohashes.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Seeder(asyncio.Protocol):
         self.buffer = b""
         self.metadata: bytes | None = None
         self.paused = False
-        self.number = 0  # by which the client wants metadata messages
+        self.number = 0  # the number that the client has chosen for metadata messages
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport

@@ -12,8 +12,9 @@
     /image/NAME               a JPEG or PNG; some are 404
 
 A request without the header X-Shop or without the cookies of the section, or from a customer to a section for traders,
-is redirected to /cookies, and so recorded. Issued cookies and the failures of each page are remembered as long as the
-server lives: it outlives its clients. A fifth of the sections is for traders. It dies with its parent.
+is redirected to /cookies, and so appears among the recorded requests. Issued cookies and the failures of each page are
+remembered as long as the server lives: it outlives its clients. A fifth of the sections is for traders. The server dies
+with its parent.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
+
+from tests.servers.children import started
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECTIONS = 30
@@ -291,16 +294,12 @@ def open_shop(products: int) -> Iterator[Shop]:
     home = Path(tempfile.mkdtemp(prefix="lycosa-shop-"))
     (home / "hits").touch()
     command = [sys.executable, "-m", "tests.servers.shop", "--products", str(products), "--log", home / "hits"]
-    # A separate session: Ctrl-C in the terminal must not end it before its users.
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
     try:
-        assert process.stdout
-        yield Shop(f"http://127.0.0.1:{int(process.stdout.readline())}", products, home, process)
+        # A separate session: Ctrl-C in the terminal must not end it before its users.
+        with started(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True) as process:
+            assert process.stdout
+            yield Shop(f"http://127.0.0.1:{int(process.stdout.readline())}", products, home, process)
     finally:
-        process.kill()
-        process.communicate()
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -115,7 +115,7 @@ def _login_page(token: str) -> str:
 
 @sin("/account")
 async def account(x: Exchange) -> None:
-    """Redirect to /login without a login."""
+    """Redirect to /login unless the session is logged in."""
     if cookies_of(x).get("session", "") in x.server.memory.get("known", ()):
         await x.answer(200, page("Account", "/account/orders", text=f"Welcome, {USER}."))
     else:
@@ -155,8 +155,9 @@ async def redirect_to(x: Exchange) -> None:
 
 @sin("/meta-refresh")
 async def meta_refresh(x: Exchange) -> None:
-    """Redirect in the page: to `?url=` (/good) after `?after=` (0) seconds. /meta-refresh/loop redirects to itself,
-    /meta-refresh/noscript without scripts only, and /meta-refresh/comment not at all, since it is in a comment.
+    """Redirect in the page: to `?url=` (/good) after `?after=` (0) seconds. /meta-refresh/loop redirects to itself.
+    /meta-refresh/noscript redirects only clients that run no scripts, and /meta-refresh/comment none, since its tag is
+    in a comment.
     """
     target = "/meta-refresh/loop" if x.rest == "loop" else x.query("url", "/good")
     tag = f'<meta http-equiv="Refresh" content="{x.query("after", "0")}; URL=\'{escape(target)}\'">'
@@ -357,7 +358,9 @@ def _png(header: bytes, data: bytes) -> bytes:
 
 
 def png_bomb() -> bytes:
-    """Return a PNG of 14 kB that needs one or even seven gigabytes of memory."""
+    """Return a PNG of 110 kB with 900 million pixels. Decoded, it needs about a gigabyte of memory with one byte per
+    pixel, and several with colours.
+    """
     squeezed = zlib.compressobj(9)
     row = bytes(1 + BOMB_SIDE // 8) * 100
     data = b"".join(squeezed.compress(row) for _ in range(BOMB_SIDE // 100)) + squeezed.flush()

@@ -123,7 +123,7 @@ def test_basic_authentication(send):
     assert send("/basic", authorization="Basic YTpi").status == 401
 
 
-def test_redirects_are_followed_in_a_chain(send):
+def test_redirects_lead_through_the_given_statuses_to_a_page(send):
     response = send("/redirects/307-303", "POST", "a=1")
     assert (response.status, response.headers["Location"]) == (307, "/redirects/303")
     assert (response := send("/redirects/303")).status == 303

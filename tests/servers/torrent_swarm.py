@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from tests.conftest import ROOT
 from tests.servers.bittorrent import LibtorrentPeer, Torrent, libtorrent_peer
+from tests.servers.children import started
 from tests.servers.torrent_kinds import torrents_of_all_kinds
 
 FORMED_MAX_S = 120.0
@@ -70,19 +71,10 @@ class TorrentSwarm:
 @contextmanager
 def torrent_swarm(*, sessions: int, torrents: int, strict: bool = False) -> Iterator[TorrentSwarm]:
     """Run the sessions until the block ends; enter when all torrents are announced."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.servers.torrent_swarm", str(sessions), str(torrents), str(int(strict))],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C does not reach it: it is killed below
-    )
-    try:
+    command = [sys.executable, "-m", "tests.servers.torrent_swarm", str(sessions), str(torrents), str(int(strict))]
+    # A separate session: Ctrl-C in the terminal must not reach it; it is killed at the end of the block.
+    with started(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True) as process:
         yield TorrentSwarm(process, torrents_of_all_kinds(torrents))
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def main(sessions: int, count: int, strict: int) -> None:
@@ -102,7 +94,7 @@ def main(sessions: int, count: int, strict: int) -> None:
 
 
 def _form(peers: Sequence[LibtorrentPeer], every_s: float) -> None:
-    """Introduce the sessions to each other until each knows most of its neighbours. They find the others alone."""
+    """Introduce the sessions to each other until each knows most of its neighbours. They find the rest without help."""
     deadline = time.monotonic() + FORMED_MAX_S
     while min(_nodes(peer.session) for peer in peers) < min(len(peers) - 1, NEIGHBOURS) / 2:
         assert time.monotonic() < deadline, "the private DHT did not form"

@@ -6,7 +6,8 @@
 
 Page N links to its children 3N+1..3N+3 and to a few pages across the tree, and holds one word that no other page has.
 It also links to /away on another name of the same server, so that leaving the site is recorded, too.
-The clock of the hits is `time.monotonic()`, which all processes of a machine share. It dies with its parent.
+The clock of the hits is `time.monotonic()`, which all processes of a machine share. The server dies
+with its parent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.servers.children import started
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD_MAX = 64 * 1024
@@ -141,17 +144,13 @@ def grow(pages: int, *, delay_s: float = 0.0, text_bytes: int = 0, robots: str =
     (home / "hits").touch()
     options = ("--pages", pages, "--delay", delay_s, "--text-bytes", text_bytes, "--robots", robots)
     command = [sys.executable, "-m", "tests.servers.tree", "--log", home / "hits", *map(str, options)]
-    # A separate session: Ctrl-C in the terminal must not end it before its users.
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
     try:
-        assert process.stdout
-        port = int(process.stdout.readline())
-        yield Tree(f"http://127.0.0.1:{port}/0", pages, home, process)
+        # A separate session: Ctrl-C in the terminal must not end it before its users.
+        with started(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True) as process:
+            assert process.stdout
+            port = int(process.stdout.readline())
+            yield Tree(f"http://127.0.0.1:{port}/0", pages, home, process)
     finally:
-        process.kill()
-        process.communicate()
         shutil.rmtree(home, ignore_errors=True)
 
 

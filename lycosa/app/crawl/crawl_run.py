@@ -126,7 +126,7 @@ class CrawlRun:
         return self._segments.first
 
     async def push_seeds(self, seeds: list[UrlRecord]) -> None:
-        """Waits while disk space is short."""
+        """Queue start requests. Waits while disk space is short."""
         await self._engine.wait_for_space()
         await self._dispatcher.push(self._frontier, seeds)
         await self._committer.commit()
@@ -150,7 +150,7 @@ class CrawlRun:
                     )
 
     async def _note_closed_segment(self) -> None:
-        """The frontier drops requests of a closed segment silently, so the summary gets a hint."""
+        """Add a hint to the summary, because the frontier drops requests of a closed segment silently."""
         views = {view.name: view for view in await self.operations.segments()}
         if (view := views.get(self._segments.first)) is None or view.state not in CLOSED:
             return
@@ -320,7 +320,7 @@ class CrawlRun:
         self.stop()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """With `at_once`, or on the second call, also abandon the visits in progress."""
+        """Interrupt the run. `at_once`, or a second call, also abandons visits in progress."""
         self._interrupted = True
         self._engine.stop()
         if at_once:
@@ -342,7 +342,7 @@ class CrawlRun:
                     await task
 
     async def _queue_more(self, now: float) -> int:
-        """Requeue URLs of earlier segments, and return their number; at least 1 until all seeds are queued."""
+        """Requeue URLs of earlier segments. Return their number, at least 1 until all seeds are queued."""
         return await self._segments.take_over(now) or int(not self._seeder.is_done)
 
     async def _observe(self, observe: Observer) -> None:

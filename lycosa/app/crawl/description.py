@@ -72,7 +72,7 @@ def log_start(crawl: CrawlSpec, state: StateDir) -> None:
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
     """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    `instead` names the options to give.
+    `instead` names the options to give instead.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

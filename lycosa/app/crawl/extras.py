@@ -53,7 +53,7 @@ def commit_with_crawl(spec: SpiderSpec) -> bool:
 
 
 def pipeline_names(spec: SpiderSpec) -> list[str]:
-    """Return the names of the enabled pipelines, in order."""
+    """Return the class names of the enabled pipelines, in order."""
     parts = [(order, part) for part, order in _pipeline_parts(spec).items() if order is not None]
     return [
         (part if isinstance(part, type) else type(part)).__name__ for _, part in sorted(parts, key=lambda each: each[0])

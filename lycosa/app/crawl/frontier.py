@@ -66,12 +66,15 @@ class OpenFrontier:
         return self.shared.cookies if self.shared is not None else None
 
     def shortage(self) -> str:
-        """Why a shared frontier leases nothing although URLs may be due."""
+        """Return why a shared frontier leases nothing although URLs may be due."""
         return self.shared.shortage if self.shared is not None else ""
 
     async def is_finished(self) -> bool:
-        """Call it when this worker sees no unfinished URLs. Other workers may still add some, so all partitions are
-        checked."""
+        """Whether the crawl is finished. Call it when this worker sees no unfinished URLs.
+
+        Other workers may have leases or uncommitted URLs, so a shared frontier checks all partitions. True is certain;
+        after False, call again.
+        """
         return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
@@ -79,7 +82,7 @@ class OpenFrontier:
         return lambda fetcher: StartReportingFetcher(fetcher, shared, clock) if shared is not None else fetcher
 
     def set_reporter(self, reporter: WorkerReporter) -> None:
-        """Send the reports of a worker of a shared crawl: regularly, and when it leaves."""
+        """In a shared crawl, send this worker's reports, regularly and when it leaves."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.encode, partial(reporter.encode, ended=True))
 
@@ -175,27 +178,29 @@ async def expire_finished(crawl: CrawlSpec, *, finished: bool) -> None:
 
 
 async def _leave(frontier: Frontier) -> None:
-    """Wait at most LEAVE_MAX_S: the other workers also notice a worker that ends without leaving."""
+    """Leave the shared crawl, but give up after LEAVE_MAX_S seconds: the other workers then notice by themselves that
+    this one has ended.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_MAX_S):
             await frontier.close()
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """Return a text that all workers of a shared crawl must have in common."""
+    """Return a text that must be equal for all workers of a shared crawl."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind
 
 
 async def _describe(shared: SharedCrawl, place: str, crawl: CrawlSpec) -> list[str]:
-    """Return the start URLs of all workers, which define the scope.
+    """Store this worker's description. Return the start URLs of all workers, which define the scope.
 
-    Raises `ForeignState` if the crawl of this name has other spiders or fingerprint rules.
+    Raises `ForeignState` if the crawl has other spiders or fingerprint rules.
     """
     known, ours = await shared.description(), list(crawl.target.seeds)
     refuse_other_crawl(known, place, crawl, "another --crawl-name")
     await shared.describe(description_of(crawl, ours))
     if known.seeds and not {*ours} <= {*known.seeds} and await shared.workers() > 1:
-        log.warning("%s has other start URLs: workers that joined before do not follow links from the new ones", place)
+        log.warning("new start URLs for %s: workers that joined earlier ignore links in the scope of these URLs", place)
     return list(dict.fromkeys([*known.seeds, *ours]))

@@ -131,7 +131,7 @@ class Crawl:
             self._run.stop()
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl; after its end, the final state. Raises `UsageError` before it has started."""
+        """Return the current or final state of the crawl. Raises `UsageError` before it has started."""
         if self.summary is not None:
             return self.summary.snapshot
         if self._run is None:

@@ -59,7 +59,7 @@ def run_crawl(
 
 
 async def run_worker(spec: CrawlSpec, observe: Observer | None = None) -> Summary:
-    """Crawl. A worker that the others have removed from a shared crawl rejoins."""
+    """Crawl. Rejoin a shared crawl if the other workers remove this one."""
     summary = await rejoin_when_lost(lambda rejoins: crawl(spec, observe, rejoins=rejoins))
     await expire_finished(spec, finished=summary.finished)
     return summary

@@ -129,7 +129,7 @@ async def open_runtime(
     seeds: Sequence[str],
     context: CrawlContext,
 ) -> SpiderRuntime:
-    """The stack closes the parts."""
+    """Build a spider's parts, which the stack closes."""
     settings, crawler, saver = spec.settings, spec.target.crawler, context.state_saver
     crawler.records = saver.store
     crawler.signals.bugs = context.stats.bugs

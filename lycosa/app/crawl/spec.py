@@ -36,7 +36,7 @@ Crawlable = Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
 
 @dataclass(frozen=True, slots=True)
 class SpiderSpec:
-    """A spider of a crawl with its own settings."""
+    """A spider with its own settings."""
 
     settings: Settings
     target: Target
@@ -65,7 +65,7 @@ class CrawlSpec:
 
     @property
     def policy(self) -> Policy:
-        """robots.txt is fetched if any of the spiders obeys it."""
+        """The frontier's policy. robots.txt is fetched if any spider obeys it."""
         return replace(policy_of(self.settings), robots=any(spec.settings.robots for spec in self.spiders))
 
     @property

@@ -1,4 +1,4 @@
-"""Build one run on an open frontier."""
+"""Build the parts of a run and connect them."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _open_indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) ->
 
 
 async def _close_indexer(indexer: Indexer) -> None:
-    """If the wait is cancelled, stop the indexer before its index is closed."""
+    """Close the indexer; if cancelled, stop it before its index is closed."""
     try:
         await asyncio.to_thread(indexer.close)
     except asyncio.CancelledError:

@@ -261,7 +261,7 @@ def make_task(crawl: CrawlSpec, state: Path, seeds: Sequence[str] = ()) -> Worke
 
 
 def refuse_processes(crawl: CrawlSpec) -> None:
-    """Raise `BadSetting` if the crawl cannot use the processes that the settings demand."""
+    """Raise `BadSetting` if several processes are set and the crawl cannot use them."""
     if crawl.settings.processes == 1:
         return
     if crawl.settings.frontier:
@@ -303,7 +303,7 @@ def _module_files(crawlable: Crawlable) -> list[ModuleFile]:
 
 
 def _start_process(handle: int) -> subprocess.Popen[bytes]:
-    """Start a worker with its end of the socket pair. In a process group of its own, it does not get Ctrl-C."""
+    """Start a worker with its end of the socket pair. Its own process group keeps Ctrl-C away from it."""
     command = [sys.executable, "-P", "-c", CODE, str(handle), str(os.getpid()), *sys.path]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[handle], process_group=0)  # noqa: S603  ours
 

@@ -78,7 +78,7 @@ class OpenState:
         await expire_unreachable_robots(self.operations, requeued, now)
 
     def with_spider(self, record: UrlRecord) -> UrlRecord:
-        """Return the record; if the crawl has several spiders, with the fingerprint that is specific to its spider.
+        """Return the record. If the crawl has several spiders, give it the fingerprint of its spider.
 
         Raises `UsageError`.
         """
@@ -144,7 +144,7 @@ def create_state(path: Path) -> bool:
 
 
 def bounds_of(description: Description, options: Description | SpiderDescription) -> CrawlBounds:
-    """Return the limits of the described crawl, with `options` of the crawl or of one of its spiders."""
+    """Return the limits of the described crawl. `options` is the same description, or that of one of its spiders."""
     known = description.spider or description.scope
     scope = scope_of(description.scope, description.seeds, options.domains, options) if known else None
     return CrawlBounds(

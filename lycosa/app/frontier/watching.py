@@ -19,7 +19,7 @@ class WatchedCrawl:
     watcher: Watcher
 
     async def view(self) -> CrawlView | None:
-        """Return None if the crawl no longer exists."""
+        """Return the view; None if the crawl no longer exists."""
         return await self.watcher.view()
 
 

@@ -22,7 +22,7 @@ CLOSED = "the pool is closed"
 class BlockingPool:
     """A pool that threads can share, with the methods of `Pool` as blocking calls.
 
-    Calls that are in progress when the pool is closed, and later calls, raise `StateError`.
+    Once it is closed, calls in progress and later calls raise `StateError`.
     """
 
     def __init__(self, loop_thread: LoopThread, pool: Pool) -> None:

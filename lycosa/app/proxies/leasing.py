@@ -108,7 +108,8 @@ class LeasedProxy:
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome of the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s` is the
         time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report of a
-        lease counts the time since the lease began. Raises `UsageError` if `result` is none of the three.
+        lease counts the time since the lease began. Raises `UsageError` if `result` is neither a response nor a status
+        nor an exception, unless `blame` is given.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")

@@ -35,7 +35,7 @@ EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
 """The start of the reason of a dead page if the user's code failed: `ValueError in parse: ...`."""
 
 ROBOTS_URL = re.compile(r"(?<=^cannot fetch )\S+/(?=robots\.txt: )")
-"""The host in the reason of a page whose robots.txt cannot be fetched. Reasons are counted without it."""
+"""Matches the host in the reason of a page whose robots.txt cannot be fetched. Reasons are counted without it."""
 
 Observe = Callable[[Snapshot], None]
 
@@ -264,7 +264,7 @@ def _row(name: str, text: str) -> str:
 
 
 def _has_live_line(settings: Settings) -> bool:
-    """A live line would overwrite items that are written to the same terminal."""
+    """Return whether to show a live line, which must not overwrite items on the same terminal."""
     items_to_stdout = not all(each.text for each in parse_outputs(settings.output))
     return (
         sys.stderr.isatty()

@@ -1,6 +1,6 @@
-"""The spiders of a project: every spider class with a name in the modules that `spider_modules` lists.
+"""The spiders of a project: spider classes with names, in the modules listed in `spider_modules`.
 
-A module that cannot be imported hides only its own spiders. Its error is shown when a spider is not found.
+A module that cannot be imported hides only its own spiders; its error is shown when a spider is not found.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ProjectSpiders:
         return [each for each in self.found if each.name == name]
 
     def one(self, name: str) -> type[Any]:
-        """Raises `BadSpider` if there is no spider with this name, or more than one."""
+        """Return the spider with this name. Raises `BadSpider` if there is none, or more than one."""
         known = self.named(name)
         if len(known) > 1:
             raise BadSpider(_duplicates(known))
@@ -50,7 +50,7 @@ class ProjectSpiders:
         if self.broken:
             raise BadSpider(self.broken[0])
         names = [each.name for each in self.found]
-        hint = f": there are {', '.join(names[:20])}" if names else ": the project has no spiders yet"
+        hint = f"; available spiders: {', '.join(names[:20])}" if names else ": the project has no spiders yet"
         raise BadSpider(f"no spider is called {name!r}{suggest(name, names) or hint}")
 
 

@@ -28,7 +28,7 @@ def spider_text(template: str, words: Mapping[str, str]) -> str:
 
 
 def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
-    """Return the text of each file of a project, by path. The project's package is called `module`."""
+    """Return the text of each file of a project, by path. `module` is the package's name."""
     root = TEMPLATES / "project"
     return {_name(path.relative_to(root), module): _filled(path, words) for path in sorted(root.rglob("*" + SUFFIX))}
 

@@ -20,11 +20,11 @@ from lycosa.core.units import format_count
     "--hashed", is_flag=True, help="Entries are SHA-256 hashes of infohashes, as for `lycosa dht deny --hashed`."
 )
 def command(infohashes: tuple[str, ...], location: Any, *, hashed: bool) -> int:
-    """Allow torrents to be stored again that were denied, or removed by --max-size. They are not restored, but can be
+    """Allow torrents that were denied, or removed by --max-size, to be stored again. They are not restored, but can be
     found again.
 
-    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. A crawl does not
-    fetch an infohash again that is done in its queue. To queue it again: `lycosa frontier requeue --done --url
+    FILE has an infohash or a magnet link per line, or the output of `lycosa dht rules apply`. If an infohash is done
+    in the queue of a crawl, the crawl does not fetch it again. To queue it again: `lycosa frontier requeue --done --url
     'dht:INFOHASH' --state DIR/queue`.
 
     \b

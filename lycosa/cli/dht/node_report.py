@@ -16,7 +16,8 @@ from lycosa.dht.core.events import NodeStatus, Reachability, Traffic
 
 LIVE_EVERY_S = 1.0
 PLAIN_EVERY_S = 60.0
-"""Seconds between two lines without a terminal. A node may run for months: a line per minute is 100 MB a year."""
+"""Seconds between two lines if the output is not a terminal. A node may run for months: a line per minute is 100 MB a
+year."""
 
 
 class TrafficRate(NamedTuple):
@@ -92,7 +93,7 @@ class AddressAdvice:
 
 @contextmanager
 def show_lines() -> Iterator[tuple[float, Callable[[Sequence[str]], None]]]:
-    """Yield the seconds between two updates, and a function that shows lines on standard error."""
+    """Yield the seconds between updates, and a function that shows lines on standard error."""
     if not has_terminal():
         yield PLAIN_EVERY_S, progress.write
         return

@@ -1,7 +1,7 @@
 """The commands of `lycosa frontier` that change a crawl.
 
-Long operations run in slices with a commit after each. Repeating an interrupted command completes it. Memory use does
-not depend on the number of URLs.
+Long operations commit after each slice, so repeating an interrupted command completes it. Memory use does not depend on
+the number of URLs.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ class Importer:
         self.queued = self.known = self.left_out = self.bad = 0
 
     async def read(self, stream: BinaryIO, show: ShowProgress) -> None:
-        """Raises `UsageError` for an invalid line if strict; the lines before it are imported."""
+        """Import all lines. If strict, an invalid line raises `UsageError`; the lines before it are imported."""
         size = position = 0
         for number, line in numbered_lines(stream, LINE_MAX):
             position += len(line)

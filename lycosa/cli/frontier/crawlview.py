@@ -197,7 +197,7 @@ def _hosts(view: CrawlView) -> Table:
 
 
 def _grid(*columns: tuple[str, bool], narrow: bool = False) -> Table:
-    """If space is short, text columns are truncated, but never numbers."""
+    """Return a table. If space is short, text columns are truncated, but never numbers."""
     grid = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
     for name, right in columns:
         grid.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))

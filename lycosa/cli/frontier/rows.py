@@ -103,8 +103,8 @@ def selection_of(
     reason: str | None = None,
     before: str | None = None,
 ) -> Selection:
-    """Raises `UsageError` for an invalid value. An empty value would select everything, so it is invalid, except for
-    `segment`: "" is the segment without a name."""
+    """Return the selection. Raises `UsageError` for invalid values, and for empty ones, which would select everything.
+    Only `segment` may be "", the segment without a name."""
     from lycosa.core.url import canonicalize, host_key
 
     for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):

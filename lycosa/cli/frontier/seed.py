@@ -71,7 +71,7 @@ def _lines(urls: Sequence[str], file: str | None) -> AbstractContextManager[Bina
 def _queue(
     stream: BinaryIO, location: CrawlLocation, spider: str, overrides: Mapping[str, Any]
 ) -> tuple[Importer, str]:
-    """Return the result, and a message for the user, if any."""
+    """Return the result, and a message for the user or ""."""
 
     async def action(state: OpenState) -> tuple[Importer, str]:
         members = [each.name for each in state.description.members]

@@ -132,7 +132,7 @@ async def _view(crawl: Any) -> CrawlView:
 
 
 async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
-    """Return a view, and the rates since the view RATE_AFTER_S before."""
+    """Return a view, and the rates over the last RATE_AFTER_S."""
     rates = Rates()
     first = await _view(crawl)
     rates.add(first.workers)

@@ -150,7 +150,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _is_list_url(source: str) -> bool:
-    """The address of a proxy has neither a path nor a query."""
+    """Return whether a source is a list's URL. A proxy's address has no path or query."""
     try:
         parts = urlsplit(source)
     except ValueError:

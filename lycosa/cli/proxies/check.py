@@ -111,7 +111,7 @@ def _problem(finding: Finding, checks: Checks) -> str:
 
 
 def _table(views: Sequence[ProxyView], timeout_s: float) -> TextTable:
-    """The columns are wide enough for all results of these proxies."""
+    """Return a table with columns wide enough for all results of these proxies."""
     addresses = [address for view in views for address in (view.proxy.host, view.exit_ip)]
     widths = {
         "result": max(map(len, SUMMARY)),

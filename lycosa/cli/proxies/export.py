@@ -81,7 +81,7 @@ def _write_csv(file: TextIO, views: Sequence[ProxyView], secrets: bool) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """A spreadsheet must not take a value for a formula."""
+    """Quote a text that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
@@ -96,7 +96,7 @@ def _url(proxy: Proxy, *, secrets: bool) -> str:
 
 @contextmanager
 def _output(output: str | None, *, secret: bool) -> Iterator[TextIO]:
-    """A file appears only when it is complete. A file with secrets is readable by its owner only."""
+    """Open the output. A file appears only when complete; with secrets, only its owner can read it."""
     if output in (None, STREAM):
         yield sys.stdout
         return

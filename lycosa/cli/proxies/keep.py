@@ -71,7 +71,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
 
 
 async def _run_until_signal(task: asyncio.Future[None]) -> int:
-    """Cancel the task on a signal. Return the exit code. Raises the error of the task."""
+    """Wait for the task, and cancel it on a signal. Return the exit code. Raises the task's error."""
     loop, codes = asyncio.get_running_loop(), [DONE]
 
     def stop(code: int) -> None:
@@ -93,14 +93,14 @@ async def _run_until_signal(task: asyncio.Future[None]) -> int:
 
 
 class ChangeReporter:
-    """Reports changes on standard error. Does not repeat a report until the result changes."""
+    """Reports results on standard error if they differ from the last report."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self._last_reports: dict[str, str] = {}
 
     def report_refresh(self, result: RefreshResult) -> None:
-        """A failed refresh has already been logged."""
+        """Report a successful refresh. A failed one has already been logged."""
         if result.problem:
             return
         changes = [(result.added, "new"), (result.removed, "removed")]

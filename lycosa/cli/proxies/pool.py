@@ -141,7 +141,7 @@ def parse_tags(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_target(text: str | None) -> str | None:
-    """Raises `UsageError` for a URL, and for a name that is empty or too long."""
+    """Return the target. Raises `UsageError` for a URL, or a name that is empty or too long."""
     if text is None:
         return None
     if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:

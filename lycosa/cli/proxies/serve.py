@@ -120,7 +120,7 @@ def command(
 
 
 def _read_accounts(users: Sequence[str], file: str | None) -> dict[str, str]:
-    """--user takes precedence over --users. Raises `UsageError`."""
+    """Read the accounts of --user, which take precedence, and of --users. Raises `UsageError`."""
     accounts = read_accounts(users)
     if file:
         try:

@@ -68,7 +68,7 @@ def _analysis(written: str) -> tuple[str, ...]:
 
 
 def field_options(command: F) -> F:
-    """Add an option for the fields of each part of a document."""
+    """Add options that name the item fields for each part of a document."""
     for part in reversed(PARTS):
         option = click.option(
             f"--{part}",

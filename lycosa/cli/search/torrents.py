@@ -22,7 +22,7 @@ BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 class IndexOptions(NamedTuple):
-    """None means the value of the existing index, or the default for a new one."""
+    """Options of an index. None means the value of the existing index, or the default of a new one."""
 
     index_dir: str | None
     engine: str | None
@@ -108,7 +108,7 @@ class SiteOptions(NamedTuple):
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
-    """Serve the site of a store until a signal. `guarded` refuses requests under other host names."""
+    """Serve a store's site until a signal. `guarded` makes it refuse requests under other host names."""
     return asyncio.run(_serve(location, options, listener, line, guarded))
 
 

@@ -65,7 +65,7 @@ class _Repeats:
 
 
 class BugLog:
-    """The bugs of one run. `now`: seconds of a monotonic clock."""
+    """The bugs of one run. `now` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -130,7 +130,10 @@ class BugLog:
 
 
 class WorkerBugLog(BugLog):
-    """The bugs of a worker process. The owner of the crawl logs them: it merges what `take` returns."""
+    """The bugs of a worker process. The owner of the crawl merges and logs what `take` returns.
+
+    Each `take` returns the bugs and repeats since the last one. Only the first occurrence of a bug has a traceback.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Logs each step of a request as one line, at level DEBUG, in the format of Scrapy.
+"""Logs each step of a request as one line at level DEBUG, in Scrapy's format.
 
     Crawled (200) <GET https://example.com/> (referer: None)
     Retrying <GET https://example.com/> (failed 1 times): 503
@@ -6,7 +6,7 @@
     Filtered request (scope): <GET https://elsewhere.example/>
     Scraped from <200 https://example.com/>: 2 items
 
-In a JSON log, each line has fields for the values in its text. Callers check `is_enabled` first.
+JSON logs have the values in separate fields, too. Callers check `is_enabled` first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ DEPTH_MAX = 50
 """Maximum depth of lists and dicts in the search for a value that cannot be stored."""
 
 SIMILARITY_MIN = 0.8
-"""Names with this `difflib` similarity (0 to 1) or more count as a misspelling of each other."""
+"""Minimum `difflib` similarity (0 to 1) at which a name counts as a misspelling."""
 
 AWAITED = "await it"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -172,7 +172,7 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 
 
 def check_missing_method(spider: object, name: str, advice: str = "write it") -> str:
-    """Explain that the spider lacks a method, and suggest a method that may be a misspelling."""
+    """Explain that the spider lacks a method, and suggest a similar name if there is one."""
     owner = type(spider)
     methods = {method for each in _user_classes(owner) for method, value in vars(each).items() if callable(value)}
     near = _nearest(name, sorted(methods), SIMILARITY_MIN)
@@ -252,7 +252,7 @@ def check_attributes(spider: object) -> str:
 
 
 def check_methods(part: object, known: Iterable[str]) -> str:
-    """Find a method of a middleware or pipeline with a misspelled or former name, which is never called."""
+    """Find a middleware or pipeline method that is never called: its name is misspelled or out of date."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):
@@ -332,8 +332,8 @@ def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | No
     try:
         msgspec.msgpack.encode(value)
     except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
-        # A RecursionError means that the value contains itself: searching it would not end. At the top level the search
-        # goes on, to find the path to that value.
+        # A RecursionError means that the value, or one inside it, contains itself or has too many levels. A deep search
+        # would go in circles, so only the children of the outermost value are tried.
         endless = depth and isinstance(error, RecursionError)
         for key, inner in _children(value) if depth < DEPTH_MAX and not endless else ():
             found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)

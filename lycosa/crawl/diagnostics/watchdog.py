@@ -43,7 +43,7 @@ USE_THREAD = "run it in a thread, with callback_mode = 'thread'"
 
 
 class CodeLocation(NamedTuple):
-    """The code that a thread runs. `call`: the function that it is calling, or "". `advice`: what to write instead."""
+    """The code that a thread runs. `call` is the function being called, or ""; `advice` says what to write instead."""
 
     function: str
     file: str

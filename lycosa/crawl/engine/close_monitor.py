@@ -30,7 +30,7 @@ class OtherCounts(NamedTuple):
 class CloseMonitor:
     """Checks the conditions of one run and the memory of its process. Times are unix seconds.
 
-    `read_progress` returns the counters of all workers of a shared crawl, including the current ones of this worker.
+    `read_progress` returns the current counters of all workers of a shared crawl, including this one.
     """
 
     conditions: InitVar[CloseConditions]
@@ -45,7 +45,7 @@ class CloseMonitor:
         self._others = OtherCounts()
 
     async def poll(self, now: Callable[[], float], wake: Callable[[], None]) -> None:
-        """Read the counters of all workers every POLL_EVERY_S, and `wake` the engine. Raises `StateError`."""
+        """Read the counters of all workers every POLL_EVERY_S, then call `wake`. Raises `StateError`."""
         while self.read_progress is not None and self._tracker:
             items, pages, errors = self._own_counts()
             all_ = await self.read_progress()

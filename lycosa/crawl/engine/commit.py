@@ -125,8 +125,8 @@ class Committer:
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
         """Open the sinks at their committed positions. Commit and return where they start to write.
 
-        What a sink has written after its committed position is cut off, except after a clean end. A sink that is new to
-        this crawl starts at the end of its output, or with `afresh` at the beginning.
+        Output after the committed position is cut off, except after a clean end. A sink that is new to this crawl
+        starts at the end of its output, or with `afresh` at the beginning.
         """
         committed = await self.frontier.positions()
         clean = bool(committed.get(CLEAN))

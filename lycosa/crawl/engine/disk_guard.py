@@ -1,7 +1,7 @@
 """Pauses a crawl (nothing more is leased) before a device that it writes to is full.
 
-The crawl pauses when the free space is below the floor. The floor lets the running visits finish and commit. A check
-costs a system call per path; it runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
+The crawl pauses when the free space is below a floor, which lets running visits finish and commit. A check costs one
+system call per path. It runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
-"""Seconds that running visits have to finish after a stop. Then they are cancelled and their leases released."""
+"""Seconds for running visits to finish after a stop. Then they are cancelled and their leases released."""
 
 FAST_SHUTDOWN_S = 0.7
 """After a second `stop`, servers get this many seconds to answer the final calls."""
@@ -56,7 +56,7 @@ IDLE_AFTER_S = 60.0
 """With `exit_when_idle`, the crawl still waits for records that are due within this many seconds."""
 
 IDLE_AGAIN_S = 5.0
-"""If a receiver of `spider_idle` keeps the crawl alive, the signal is sent again after this many seconds.
+"""Seconds until `spider_idle` is sent again if a receiver keeps the crawl alive.
 
 It is sent earlier if a visit has started and the crawl is idle again.
 """

@@ -1,7 +1,7 @@
-"""Renews the leases of running tasks, each when half of its time has passed.
+"""Renews the lease of each running task when half of its time has passed.
 
 So a slow callback neither loses its work nor runs twice. The engine calls `renew` right before the frontier's `expire`,
-with the same time. So a lease whose time has passed while the event loop was blocked is still renewed.
+with the same time, so leases that ran out while the event loop was blocked are still renewed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class _Renewal:
 
 
 class CallbackPages:
-    """Limits the total size of the bodies of pages whose callback still runs after their transfer."""
+    """Limits the total body size of pages whose callbacks still run after the transfer."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -90,7 +90,7 @@ class LeaseRenewer:
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Renew the leases that are due for it. Forget leases that have already ended in the frontier."""
+        """Renew the leases that are due. Forget those that have ended in the frontier."""
         while self._renewals:
             token = next(iter(self._renewals))
             if self._renewals[token].renew_at > now:

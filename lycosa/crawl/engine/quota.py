@@ -41,7 +41,7 @@ class PageQuota:
                 wake()
 
     def remaining(self, concurrency: int) -> int:
-        """Return how many more pages may be fetched; `concurrency` without a limit."""
+        """Return how many more pages may be fetched. Without a limit, return `concurrency`."""
         return concurrency if self._max_pages is None else self._max_pages - self._others - self._ours
 
     @property

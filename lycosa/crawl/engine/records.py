@@ -49,8 +49,8 @@ def to_record(
 ) -> UrlRecord:
     """Return the record of a request found on the page `parent`; without `parent`, of a start request in `segment`.
 
-    `guarded`: whether the request was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if
-    the request cannot be stored.
+    `guarded`: whether the request results from a page at a public IP address, directly or through other pages
+    (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the request cannot be stored.
     """
     record = _inheriting_record(request, spider, parent, naming, segment, guarded=guarded)
     return _with_segment(record, naming.segments.of_request(request, record.segment))
@@ -110,9 +110,10 @@ def replacement_record(
 ) -> UrlRecord:
     """Return the record of a request that replaces the one of `record`, such as the target of a redirect.
 
-    It has the depth and the segment of `record` (a later segment if the request has a `not_before`). If its fingerprint
-    is already known from `record` or an earlier redirect (the site adds a slash, a middleware adds a header), it gets
-    `dont_filter`: otherwise it would not be fetched. Raises `BadUrl` or `BadSpider`.
+    It has the depth and the segment of `record` (a later segment if the request has a `not_before`). It may have the
+    fingerprint of `record` or of an earlier redirect, for example if a middleware only adds a header, or the site only
+    adds a slash that the fingerprint rules ignore. Then it gets `dont_filter`, or else it would be dropped as already
+    known. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))
@@ -131,9 +132,9 @@ def replacement_record(
 
 
 def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
-    """Return the spider's method named `callback` or else `default`. Return a function unchanged.
+    """Return the spider's method named `callback`; the one named `default` if `callback` is None or empty.
 
-    Raises `BadSpider`.
+    Return a function unchanged. Raises `BadSpider`.
     """
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]

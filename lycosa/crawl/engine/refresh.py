@@ -3,8 +3,8 @@
 Each slice of records is committed, so after a kill the next start requeues the rest. URLs keep their validators, so an
 unchanged page costs one conditional request.
 
-A new segment takes over every URL of the previous one, even a 404, which may be a page by now. Links would not find
-them all: an unchanged page is not parsed. An unfinished previous segment takes two passes: one at the start, and one
+A new segment takes over every URL of the previous one, even a 404, which may be a page by now. Links would not lead to
+all of them, because unchanged pages are not parsed. An unfinished previous segment takes two passes: at the start, and
 when the frontier has nothing left. If requests have their own periods, each period takes over its previous segment.
 """
 
@@ -28,15 +28,15 @@ SLICE = 1000
 """Maximum rows examined between two commits."""
 
 CARRIED = "carried"
-"""A key in the frontier's positions: a hash of the name of the latest segment that has taken over all URLs of the
-segment before it. For a segment with a period in its name, the key ends with the period: `carried:3d`.
+"""A key in the frontier's positions. The value is a hash of the name of the latest segment that has taken over all URLs
+of the previous one. If segment names have a period, there is one key for each period: `carried:3d`.
 """
 
 
 async def refresh(operations: FrontierOperations, segments: Sequence[str], before: float, now: float) -> int:
-    """Requeue the URLs of these segments that became done or dead before this time (unix seconds). Return how many.
+    """Requeue the URLs that became done or dead earlier than `before` (unix seconds). Return how many.
 
-    Their reasons do not matter: robots.txt, scope and depth are checked again when the record is leased.
+    The reasons do not matter: robots.txt, scope and depth are checked again when a record is leased.
     """
     moved = 0
     for segment in segments:

@@ -35,9 +35,9 @@ class SegmentOptions(NamedTuple):
 
 
 class RunSegments:
-    """The segments of a run that began at `began_at`: that of its first seed, and one for each period of its requests.
+    """The segments of a run: the segment of its first seed and, if requests have periods, one for each period.
 
-    Requests have periods (`day`, `3d`) only with a resolver of periods.
+    Requests have periods (`day`, `3d`) only if the user defines a function for them. `began_at`: the start of the run.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class RunSegments:
     async def begin(self, first: str) -> None:
         """Set the segment of the first seed, requeue stale and dead records, and drop old segments.
 
-        Call it before the seeds are queued: a queued seed would keep out its record of the previous segment, which has
-        validators (ETag, Last-Modified).
+        Call it before the seeds are queued: the record of a seed in the previous segment has validators (ETag,
+        Last-Modified), and is not copied if the seed is already in the new segment.
         """
         self.first, self.has_begun = first, True
         frontier, operations, now, options = self._storage.frontier, self._operations, self._began_at, self._options

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Settler:
     """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    By `retry_until` (unix seconds), all failed requests are due for their retry, and all hosts are unblocked.
+    All retries are due and all hosts are unblocked by `retry_until` (unix seconds).
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:

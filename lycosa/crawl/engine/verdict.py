@@ -100,7 +100,7 @@ def exception_of(verdict: Verdict) -> Exception:
 
 
 def without_contact(verdict: Verdict) -> Verdict:
-    """Return the verdict with `contacted` False: the next request to the host need not wait."""
+    """Return the verdict with `contacted` False, so that the next request to the host need not wait."""
     if isinstance(verdict, (Failed, Replace, Ignored, AnsweredWithItem)):
         return verdict._replace(contacted=False)
     return verdict

@@ -96,8 +96,8 @@ Hooks = list[Hook]
 class Signals:
     """The receivers of one crawl. If one raises `CloseSpider`, `close` gets the reason. Receivers get `sender`.
 
-    Each of SIGNALS has a list `on_<signal>`, which stays the same object for the whole crawl. The annotations
-    below are the lists that callers check before they create the arguments of a signal.
+    Each of SIGNALS has a list `on_<signal>`, which stays the same object. Callers check the lists annotated below
+    before they create the arguments of a signal.
     """
 
     on_scheduler_empty: Hooks

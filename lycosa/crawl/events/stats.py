@@ -23,14 +23,14 @@ NOTES_MAX = 10
 class Snapshot(NamedTuple):
     """The state of a crawl at one time.
 
-    `pages`, `unchanged` (pages that are not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate`
-    (pages and unchanged pages per second) are for this run, the others for the whole crawl.
+    `pages`, `unchanged` (pages not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages and
+    unchanged pages per second) are for this run, the others for the whole crawl.
 
     `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
     paused, or "". `brake`: why no host with queued URLs can be contacted now, or "". `eta_s`: seconds until the queue
     is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: minimum seconds for the queued URLs,
-    because of the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked.
-    `free_rate`: the rate before the hosts were blocked.
+    given the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked.
+    `free_rate`: the rate before they were blocked.
     """
 
     pages: int = 0
@@ -82,7 +82,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Add a hint to the summary, at most once, and at most NOTES_MAX hints."""
+        """Add a hint to the summary, once, if there are fewer than NOTES_MAX."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 

@@ -17,7 +17,7 @@ from typing import Any
 from lycosa.core.public import public
 
 NAMES_MAX = 10_000
-"""Limits the number of stats, because parts of their names come from the network.
+"""Maximum number of stats, because parts of their names come from the network.
 
 Updates of further stats are dropped, and counted as `LEFT_OUT`.
 """

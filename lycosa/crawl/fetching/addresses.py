@@ -29,7 +29,7 @@ UNRESOLVED_S = 1.0
 """Seconds after which a failed look-up is repeated. The retries of the host's requests are due at about that time."""
 
 TTL_MIN_S = 10.0
-"""Minimum seconds for which an address is used. With a TTL of 0 there would be a look-up before every page."""
+"""Minimum seconds for which an address is used. A TTL of 0 would cause a look-up before every page."""
 
 ERRORS_MAX = 10_000
 """Maximum number of hosts whose look-up error is remembered."""

@@ -5,9 +5,10 @@
     process_exception, in reverse order   for an exception of a process_request or of the fetcher
     process_response, in reverse order    for every Response, whether from the fetcher or a middleware
 
-The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. After a
-`Failed` without retry the remaining middlewares may still return a replacement. `RetryRequest`, `CloseSpider` and
-`NoProxyYet` go to the engine, not to `process_exception`. All cases: `docs/middlewares.md`.
+The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. If a
+process_exception returns a final `Failed` (one without a retry), or a process_response returns one for its response,
+the remaining middlewares are still called, and may return a replacement. `RetryRequest`, `CloseSpider` and `NoProxyYet`
+go to the engine, not to process_exception. All cases: `docs/middlewares.md`.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ BlockHost = Callable[[str, float], Awaitable[None]]
 class Downloader:
     """Downloads the requests of one spider.
 
-    `accept` decides by status and headers whether the fetcher reads the body. The fetcher sends `headers` with every
-    request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
+    `accept` decides by status and headers whether the fetcher reads the body. `headers` are those that the fetcher adds
+    to every request: if a condition (If-None-Match, ...) is among them, the stored validators are not used.
+    `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
     """
 
     fetcher: Fetcher
@@ -242,5 +244,8 @@ def content_type_filter(types: Sequence[str] | frozenset[str]) -> Accept | None:
 
 
 def looks_like_page(raw: model.HttpResponse) -> bool:
-    """Whether a response has a Content-Type or, as browsers guess, markup near the start and no NUL bytes."""
+    """Whether a response may be a page: it has a Content-Type, or its first 512 bytes contain a `<` and no NUL.
+
+    Without a Content-Type, browsers guess in a similar way.
+    """
     return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])

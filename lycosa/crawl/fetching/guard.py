@@ -20,7 +20,7 @@ ANSWERS_MAX = 4096
 
 
 class CurrentWork(msgspec.Struct):  # created for each page; three times as fast as a class with slots
-    """The work of the running task. `lease` is that of its page; None for a request that belongs to no page."""
+    """The work of the running task. `lease` is the lease of its page; None for a request without a page."""
 
     lease: Lease | None
     guarded: bool = False
@@ -45,13 +45,13 @@ class PublicOnlyGuard:
         self._is_allowed = lru_cache(ANSWERS_MAX)(self._is_allowed_by_name)
 
     def note_response(self, record: UrlRecord | None, ip: str) -> None:
-        """Note that the running task has read a response of this record from this address ("" if unknown)."""
+        """Note that the running task has read a response of this record from `ip` ("" if unknown)."""
         work = current_work.get()
         if work is not None and not work.guarded:
             work.guarded = self.guards_requests_of(record, ip)
 
     def guards_requests_of(self, record: UrlRecord | None, ip: str) -> bool:
-        """Whether requests that result from this page, read from this address, are guarded."""
+        """Whether requests that result from this page, read from `ip`, are guarded."""
         if self._allowed.everywhere:
             return False
         return self._is_public(ip, "" if ip or record is None else host_name(record.host))

@@ -61,8 +61,8 @@ class InlineFetcher:
     async def fetch(self, request: Request | str, into: BodyWriter | None = None) -> Response:
         """Return the response, whatever its status.
 
-        With `into`, the body is passed to it piece by piece, and the body of the response is empty. Raises
-        `FetchError`, `IgnoreRequest`, or the exception of a middleware.
+        `into` receives the body piece by piece; the response then has no body. Raises `FetchError`, `IgnoreRequest`, or
+        the exception of a middleware.
         """
         if current_work.get() is not None:
             return await self._follow(self._prepare(request), into)

@@ -7,7 +7,7 @@ from lycosa.http.core.referrer import referrer
 from lycosa.http.core.request import HeaderMap, Request
 
 SECRETS = frozenset({"authorization", "cookie"})
-"""Header fields that another host must not receive. Only the proxy gets Proxy-Authorization, so it is kept."""
+"""Header fields that other hosts must not receive. Proxy-Authorization is kept: only the proxy gets it."""
 
 REDIRECT_URLS = "redirect_urls"
 """The key of `meta` for the URLs of the redirects that led to this request, oldest first (as in Scrapy)."""

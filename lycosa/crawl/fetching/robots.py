@@ -34,7 +34,7 @@ BODY_MAX = 500 * 1024
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""If the host cannot be reached, robots.txt is fetched again after this time. Until then the old file stays valid."""
+"""Seconds until robots.txt of an unreachable host is fetched again. Until then the old file stays valid."""
 
 REREAD_S = 3600.0
 """Minimum seconds between two reads of an expired robots.txt from the frontier: another worker may have fetched it."""
@@ -44,9 +44,9 @@ PARSED_MAX = 2000
 NOT_FETCHED = b"# not asked: a public page led there"
 """Stored instead of the robots.txt of a private host, as long as only guarded requests (see `guard`) have needed it.
 
-Guarded requests may not contact the host. So its robots.txt is not fetched, and it does no harm that this placeholder
-allows everything. Its text means: "not fetched, because only public pages led to this host". Frontiers have stored the
-text, so it must not change.
+Guarded requests may not contact the host, so its robots.txt is not fetched, and it is harmless that this placeholder
+allows everything. The text means "not fetched, because only public pages led to this host". It must not change, because
+frontiers have stored it.
 """
 
 UNREACHABLE_REASONS = "cannot fetch *"
@@ -100,7 +100,7 @@ class RobotsGate:
         return self._parse(host, facts)
 
     async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
-        """Fetch the robots.txt of a host, after its crawl delay, if it is not known yet."""
+        """Fetch the robots.txt of a host, after its crawl delay, unless it is known."""
         if host in self._parsed or await self.frontier.host_facts(host) is not None:
             return
 
@@ -155,7 +155,7 @@ class RobotsGate:
         return None
 
     async def _previous(self, host: str, now: float) -> HostFacts | None:
-        """The previous robots.txt stays valid while the host cannot be reached (RFC 9309 §2.4)."""
+        """Return the old robots.txt, if any: it stays valid while the host cannot be reached (RFC 9309 §2.4)."""
         facts = await self.frontier.host_facts(host)
         if facts is None or robots_from_response(facts.robots, facts.robots_status, self.user_agent).unreachable:
             return None

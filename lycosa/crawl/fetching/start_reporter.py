@@ -1,7 +1,7 @@
 """Reports request starts to a frontier in another process, which counts crawl delays from them.
 
-Each start is reported before the transfer, so that other workers need not wait for its end. The report after the
-transfer corrects the time by libcurl's measurement, because a busy event loop sends requests late.
+Each start is reported before the transfer, so that other workers need not wait for its end. A second report, after the
+transfer, corrects the time by libcurl's measurement, because a busy event loop sends requests late.
 """
 
 from __future__ import annotations
@@ -63,6 +63,6 @@ class OwnerReportingFetcher(FetcherWrapper):
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """A request is sent when its connection (with TLS) is established."""
+    """Return the seconds since the request was sent, which is when its connection (with TLS) was established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

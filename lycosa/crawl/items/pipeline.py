@@ -73,7 +73,7 @@ class PageOutcomes:
         self.failed = False
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Set an exception as the outcome. One that would end the program or a task ends only the page."""
+        """Set an exception as the outcome. If it would end the program or a task, it ends only the page."""
         if not isinstance(error, Exception):
             error = BadSpider(f"a pipeline ended with {type(error).__name__}: {error}")
         self.outcomes[number] = error
@@ -156,7 +156,7 @@ class Pipelines:
         return PipelineResults(kept, dropped, closing)
 
     async def _outcomes(self, items: Sequence[Any]) -> list[Any]:
-        """After a failure no further item is started."""
+        """Process the items. After a failure, start no further item."""
         page = PageOutcomes()
         tasks: set[asyncio.Task[None]] = set()
         try:

@@ -97,7 +97,7 @@ class Cookies:
         return response
 
     def reset(self, request: Request) -> None:
-        """Clear the jar of this request, whose cookies belong to another proxy. Keep a jar that the user chose."""
+        """Clear the jar of this request, because its cookies belong to another proxy. Keep a jar chosen by the user."""
         if request.get_meta("cookiejar") is None and not request.get_meta("dont_merge_cookies"):
             self._jar(request).clear()
             self.process_request(request)

@@ -174,7 +174,10 @@ class HttpCache:
         return response
 
     def _key(self, query: CacheQuery, request: Request, body: bytes | None = None) -> str:
-        """The key contains the cookie jar and, if the request has cookies, the owner (not with `ReplayRules`)."""
+        """Return the key of a request. It contains the cookie jar.
+
+        If the request has cookies, the key also contains the owner, except with `ReplayRules`.
+        """
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self.owner and request.has_header("Cookie") and not isinstance(self.rules, ReplayRules):

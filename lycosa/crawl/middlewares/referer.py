@@ -19,7 +19,7 @@ WARNINGS_MAX = 20
 
 
 class Referer:
-    """`policy` is the default for pages without a policy. Raises `BadSetting`."""
+    """Adds the header. `policy` is the default for pages without a policy. Raises `BadSetting`."""
 
     def __init__(self, policy: str = "scrapy-default") -> None:
         known = policy_of(policy)

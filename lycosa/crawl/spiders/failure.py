@@ -51,9 +51,9 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
     "TunnelError": (ConnectFailed,),
     "HttpError": (HttpError,),
 }
-"""Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for the same errors.
+"""Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for these errors.
 
-Both a failed DNS lookup and a refused connection are a `ConnectFailed`; its text tells which.
+A failed DNS lookup and a refused connection are both `ConnectFailed`; its text tells which.
 """
 
 LOOKUP_FAILED_PREFIX = "host not found"

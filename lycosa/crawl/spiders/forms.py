@@ -88,12 +88,12 @@ class FormRequest(Request):
         formcss: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the request that submits a form of the page. Raises `BadForm`, which lists the forms of the page.
+        """Return the request that submits a form of the page. Raises `BadForm`, which lists the page's forms.
 
-        The form is selected by `formname` or `formid`; else it is the form around the element that `formxpath` or
-        `formcss` selects; else the form number `formnumber`. `clickdata` are attributes of the button to click, or
-        `nr`, its number among the controls of the form; by default the first button is clicked. `options` are arguments
-        of Request; they override those of the form.
+        The form is selected by `formname` or `formid`, else by `formxpath` or `formcss` (the form or an element
+        inside), else by `formnumber`. `clickdata` are attributes of the button to click, or `nr`, its number among the
+        form's controls; the default is the first button. `options` are arguments of Request, which override those of
+        the form.
         """
         page = _FormPage(response)
         form = page.form(formname, formid, formnumber, formxpath, formcss)
@@ -178,7 +178,7 @@ class _FormPage:
         return " ".join(text.split())[:LINE_MAX]
 
     def _owner(self, element: Element, outer_form: Element | None) -> Element | None:
-        """Return the form that the `form` attribute of an element names, else the one around the element."""
+        """Return the form named by the element's `form` attribute, else the form around the element."""
         form_id = element.get("form")
         return outer_form if form_id is None else self.by_id.get(form_id)
 

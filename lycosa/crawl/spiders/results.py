@@ -22,7 +22,7 @@ from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 RESULTS_MAX = 1_000_000
-"""Maximum results of one callback, which are held in memory until it ends."""
+"""Maximum results of one callback: they are held in memory until it ends."""
 
 
 class Results(NamedTuple):

@@ -38,7 +38,7 @@ SITEMAP_TRANSFER_MAX = 64 * 2**20
 """Maximum bytes of a sitemap; the limit for pages is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""After these statuses for robots.txt, `/sitemap.xml` is fetched instead."""
+"""If robots.txt has one of these statuses, `/sitemap.xml` is fetched instead."""
 
 Since = str | float | date | None
 

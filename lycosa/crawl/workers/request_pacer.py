@@ -46,7 +46,7 @@ class PendingStart:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def report(self, at: float) -> None:
-        """The request started at this time (unix seconds): let the next one start."""
+        """Record that the request started at this time (unix seconds), and let the next one start."""
         for key in self.keys:
             key.last_start = max(key.last_start, at)
         self.release()
@@ -84,7 +84,7 @@ class RequestPacer:
         return start
 
     def correct(self, intervals: Sequence[StartInterval], at: float) -> None:
-        """Correct a reported start: the request with these intervals started only at this time (unix seconds)."""
+        """Correct a reported start: the request with these intervals started later, at this time (unix seconds)."""
         for interval in intervals:
             key = self._key(interval.key)
             key.last_start = max(key.last_start, at)

@@ -173,7 +173,7 @@ class WorkerHandle:
         self.connection.send(messages.VisitSettled(token))
 
     def lose(self) -> None:
-        """End the visits, claims and other tasks of a worker whose process has ended."""
+        """End all visits, claims and tasks of a worker whose process has ended."""
         self.disconnected.set()
         for timer in self._cancelled.values():
             timer.cancel()
@@ -296,7 +296,7 @@ class WorkerHandle:
         self._apply(self._crawl.frontier.set_delay(delay.host, delay.delay_s, self._crawl.clock.now()))
 
     def _apply(self, change: Awaitable[None]) -> None:
-        """An error ends the crawl."""
+        """Apply a change in a task. An error ends the crawl."""
 
         async def apply() -> None:
             try:

@@ -1,8 +1,8 @@
 """The worker processes of a crawl, which the engine uses as one visitor.
 
-The worker with the fewest running visits gets the next visit. When a worker dies, the pages that it was visiting are
-suspect. After DEATHS_MAX such deaths, a page is visited by a worker that visits nothing else: no other page can become
-suspect with it. If ALONE_DEATHS_MAX workers die while they visit only this page, the page is dead.
+The worker with the fewest running visits gets the next one. When a worker dies, the pages that it was visiting are
+suspect. After DEATHS_MAX such deaths, a page is visited by a worker that visits nothing else, so that no other page
+becomes suspect with it. If ALONE_DEATHS_MAX workers die while they visit only this page, the page is dead.
 """
 
 from __future__ import annotations

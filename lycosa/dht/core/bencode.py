@@ -1,8 +1,8 @@
 """Bencode, the encoding of KRPC messages, extension messages and torrent files (BEP 3).
 
-`decode` raises only `BencodeError`, whatever the bytes are: depth, number of values and digits are bounded. Strict
-decoding accepts exactly what `encode` writes, so the hash of the decoded value can be trusted. Lenient decoding also
-accepts what real nodes send: unsorted or repeated keys (the first one counts), leading zeros and `-0`.
+Depth, number of values and digits are limited, so `decode` raises only `BencodeError` for any bytes. Strict decoding
+accepts only what `encode` writes, so encoding the value again gives the same bytes and hash. Lenient decoding also
+accepts what real nodes send: unsorted or repeated keys (the first counts), leading zeros, `-0`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def decode(
     max_tokens: int = TOKENS_MAX,
     max_digits: int = DIGITS_MAX,
 ) -> Value:
-    """Return the value that `data` encodes. Raises `BencodeError` if further bytes follow the value."""
+    """Return the value that `data` encodes. Raises `BencodeError`, also if more bytes follow."""
     value, end, _ = _scan(data, 0, strict, max_depth, max_tokens, max_digits)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow the value")

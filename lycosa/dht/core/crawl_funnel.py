@@ -16,7 +16,7 @@ class CrawlOutcome(IntEnum):
     WANTED = 12
     """Another node requested its peers from our own node."""
     DROPPED = 19
-    """Announces or requests arrived faster than they may be queued. A sample may find it later."""
+    """Not queued, because announces or requests came too fast. A sample may find it later."""
     NEW = 20
     KNOWN = 21
     """Queued before."""
@@ -49,7 +49,7 @@ class CrawlOutcome(IntEnum):
     REFUSED = 62
     """The store refused it, for example because the torrent is private."""
     EVICTED = 63
-    """Removed from the store, to make room for others within its maximum size."""
+    """Removed from a full store to make room."""
     COUNTED = 70
     """A scrape counted the seeders and leechers of a stored torrent."""
     NOT_COUNTED = 71

@@ -71,7 +71,7 @@ def text(endpoint: bytes) -> str:
 
 
 def parse(written: str) -> bytes:
-    """Return the endpoint that a user wrote. Host names are refused."""
+    """Parse an endpoint that a user wrote. Raises `UsageError`, also for host names."""
     ip, _, port = written.rpartition(":")
     try:
         return pack(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else str(ip_address(ip)), port_number(port))

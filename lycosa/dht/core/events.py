@@ -1,4 +1,4 @@
-"""What a node reports to its shell: events, its status, and the table to save.
+"""What a node reports to the code that runs it: events, status, and the table to save.
 
 `operation_id` is the result of the method that started the operation.
 """
@@ -45,7 +45,7 @@ class AnnounceFinished:
 
 @dataclass(frozen=True, slots=True)
 class InfohashesSampled:
-    """An answer to sample_infohashes (BEP 51). `samples` is None if the node does not know the query."""
+    """An answer to sample_infohashes (BEP 51). `samples` is None if the node does not support it."""
 
     operation_id: int
     contact: Contact

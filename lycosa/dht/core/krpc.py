@@ -1,7 +1,7 @@
-"""KRPC messages as values, and their encoding (BEP 5, with 32, 33, 42, 43 and 51).
+"""KRPC messages as values, and their encoding (BEP 5, 32, 33, 42, 43, 51).
 
-`decode_message` reads what real nodes send: keys in any order, odd values, packets of older drafts. The encoders are
-strict. Those of answers take the transaction in encoded form, so that an answer echoes the bytes of the query.
+`decode_message` reads what real nodes send: unsorted keys, odd values, packets of older drafts. The encoders are
+strict. An answer must echo the bytes of the query's transaction, so encoders of answers take it in encoded form.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TRANSACTION_BYTES_MAX = 64
 """Maximum size of an echoed transaction id: an answer must not carry much data that an attacker chose. BEP 5:
 "typically 2 characters are enough"."""
 TOKEN_BYTES_MAX = 128
-"""Maximum size of a stored token. Most tokens have 4 to 20 bytes."""
+"""Longer tokens are not stored. Most have 4 to 20 bytes."""
 MESSAGE_BYTES_MAX = 200
 FILTER_BYTES = 256
 

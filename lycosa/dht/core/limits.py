@@ -20,11 +20,11 @@ ANSWERS_PER_S = 5.0
 ANSWERS_BURST = 50
 """Rate and burst of answered queries from one host: libtorrent's 50 in 10 seconds."""
 HOSTS_MAX = 131_072
-"""Enough for a flood of 2 MB/s: 31,250 queries of 64 bytes per second, each from another host, for 4 seconds."""
+"""Enough for 4 seconds of a 2 MB/s flood: 31,250 queries of 64 bytes a second, each from another host."""
 ADDRESSES_MAX = 131_072
 """Enough for a minute with 2,000 queries/s to different endpoints."""
 BYTES_PER_S = 100_000.0
-"""About 1 Mbit/s. A node on a home line answers a few dozen queries a second. libtorrent's default is 8,000 bytes
+"""0.8 Mbit/s. A node on a home line answers a few dozen queries a second. libtorrent's default is 8,000 bytes
 per second."""
 NEW_ADDRESSES_PER_MINUTE = 1_000
 """Home routers hold 4,000 to 16,000 connections for some minutes."""
@@ -104,7 +104,7 @@ class NewAddressCap:
         return len(self._contacted)
 
     def allow(self, endpoint: bytes, now: float) -> bool:
-        """Return whether the endpoint may be contacted now. If so, it is not new in the next minute."""
+        """Return whether the endpoint may be contacted now; if so, count it."""
         while self._contacted and next(iter(self._contacted.values())) <= now - MINUTE_S:
             self._contacted.popitem(last=False)
         if endpoint not in self._contacted and not self._bucket.take(1, now):

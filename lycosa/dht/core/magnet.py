@@ -2,8 +2,8 @@
 
     magnet:?xt=urn:btih:<40 hex or 32 base32>&xt=urn:btmh:1220<64 hex>&dn=<name>&x.pe=<address>:<port>
 
-Trackers (`tr`) are ignored: peers come from the DHT. So are peers (`x.pe`) with host names, since nothing resolves them
-here.
+Trackers (`tr`) are ignored, because peers come from the DHT; so are peers (`x.pe`) with host names, which are not
+resolved here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Magnet:
 
     @property
     def infohashes(self) -> tuple[bytes, ...]:
-        """20 bytes for version 1, 32 for version 2, of which the DHT uses the first 20."""
+        """Version 1: 20 bytes. Version 2: 32 bytes, of which the DHT uses the first 20."""
         return tuple(each for each in (self.infohash_v1, self.infohash_v2) if each is not None)
 
     def names(self, metadata: bytes) -> bool:

@@ -1,6 +1,8 @@
 """A DHT node on one local address (BEP 5, 32, 33, 42, 43, 45, 51): a state machine without I/O.
 
-    shell -> receive_datagram, handle_timer, operations   no method sends, sleeps or reads a clock
+The shell (`dht/udp.py`) has the socket and the clock:
+
+    shell -> receive_datagram, handle_timer, operations   with the current time
     shell <- datagrams_to_send, next_timer, next_event    after each of the calls above
 
 The sender of a query is verified before it may enter the table. An answer updates the table, the operation that sent
@@ -46,7 +48,7 @@ STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
 """While more events wait, announces and requests of other nodes are not reported, so that they do not push out the
 results of our own operations."""
 OFFLINE_S = 30.0
-"""If no datagram arrives for this many seconds, our own link may be down. Missing answers then are no failures (BEP
+"""If no datagram arrives for this long, our link may be down. Missing answers then do not count as failures (BEP
 45)."""
 UNSOLICITED_S = 900.0
 """A query from an endpoint that we have not contacted for this many seconds shows that no NAT blocks queries to us."""
@@ -54,7 +56,7 @@ ASKED_ENDPOINTS_MAX = 4096
 
 
 class DhtNode:
-    """`endpoint` is the local address. The nodes of a process share a `Neighbourhood`."""
+    """A node at the local address `endpoint`. The nodes of a process share a `Neighbourhood`."""
 
     def __init__(
         self,
@@ -350,7 +352,7 @@ class DhtNode:
 
 
 class ReachabilityTest:
-    """We are reachable if queries arrive from nodes that we have not contacted."""
+    """We are reachable if nodes that we have not contacted recently send queries."""
 
     def __init__(self) -> None:
         self._asked_at: RecentDict[bytes, float] = RecentDict(ASKED_ENDPOINTS_MAX)

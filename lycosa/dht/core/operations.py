@@ -94,7 +94,7 @@ class SingleQuery:
 
 
 class LookupOperation:
-    """A lookup with its queries and follow-up queries: find_node, or get_peers in some subclasses."""
+    """A find_node lookup (get_peers in some subclasses) and its follow-up queries."""
 
     method = FIND_NODE
 

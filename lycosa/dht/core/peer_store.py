@@ -30,8 +30,8 @@ million torrents, this node is among the eight closest nodes of only one or two 
 
 FILTERS_KEPT_S = 10.0
 FILTERS_KEPT_FROM = 100
-"""The filters of at least this many peers are cached for FILTERS_KEPT_S seconds, although each announce changes them:
-computing those of 6,000 peers takes 15 ms."""
+"""Filters of this many peers or more are cached for FILTERS_KEPT_S, although each announce changes them, because
+computing the filters of 6,000 peers takes 15 ms."""
 SAMPLES_MAX = 20
 """Maximum number of infohashes in a sample, as in libtorrent. With two lists of nodes, they fit into 1,024 bytes."""
 
@@ -123,7 +123,7 @@ class PeerStore:
         return True
 
     def accepts(self, infohash: bytes) -> bool:
-        """Whether another peer would be stored. If not, no token is issued for the infohash (BEP 33)."""
+        """Return whether there is room for another peer. If not, no token is issued for the infohash (BEP 33)."""
         swarm = self._swarms.get(infohash)
         return swarm is None or len(swarm.peers) < self._swarm_max
 

@@ -76,9 +76,9 @@ def _prefix(ip: bytes, last_byte: int) -> int:
 
 
 class ExternalAddressVotes:
-    """Determines our IP address, which the answers of other nodes contain (`ip`).
+    """Determines our IP address from the answers of other nodes (`ip`).
 
-    Each network (a /24 or /48) has one vote, its latest, so that one subscriber cannot outvote the others. More than
+    Only the latest vote of a network (a /24 or /48) counts, so that one subscriber cannot outvote the others. More than
     half of the votes decide.
     """
 
@@ -88,7 +88,7 @@ class ExternalAddressVotes:
         self._votes: RecentDict[bytes, bytes] = RecentDict(VOTES_MAX)
 
     def vote(self, own_endpoint: bytes, voter: bytes) -> bool:
-        """`voter` is the endpoint of a node. Return whether our address has changed."""
+        """Return whether our address has changed. `voter` is a node's endpoint."""
         ip = own_endpoint[:4] if len(own_endpoint) in {4, 6} else own_endpoint[:16]
         if len(ip) != len(voter) - 2 or is_exempt(ip):
             return False  # a neighbour behind the same router sees our private address

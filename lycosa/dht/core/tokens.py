@@ -1,7 +1,7 @@
-"""The tokens in answers to get_peers. An announce is accepted only with such a token (BEP 5).
+"""Tokens in answers to get_peers. Announces are accepted only with such a token (BEP 5).
 
-A token is a keyed hash of an IP address and an infohash, and is not stored. The key changes every 5 minutes; a token is
-valid for 5 to 10 minutes.
+A token is a keyed hash of an IP address and an infohash, and is not stored. The key changes every 5 minutes, so a token
+is valid for 5 to 10 minutes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     d8:announce...4:infod...e5:nodesll9:127.0.0.1i6881eeee
 
-The bytes of the info dict are not changed: their hash is the infohash.
+The bytes of the info dict stay unchanged, because their hash is the infohash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Sends our queries when the limits allow it, and matches answers to them by transaction id and source.
+"""Sends our queries when the limits allow it, and matches answers by transaction id and source.
 
-KRPC does not repeat queries (BEP 5). After a first deadline, which adapts to the measured round trips, a query is
-*stalled*: a lookup continues without it, but its answer still counts. After a second deadline it has failed.
+KRPC does not repeat queries (BEP 5). After a first deadline, which adapts to measured round trips, a query is
+*stalled*: a lookup continues without its answer, which still counts if it arrives. After a second deadline, the query
+has failed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WAITING_MAX = 1024
 WAITING_MAX_S = 20.0
 """A query that would have to wait longer is refused."""
 REFUSED = "refused by the limits of this node"
-"""The reason for a refused query. It says nothing about the node that was to be queried."""
+"""Why a query was refused. It says nothing about the queried node."""
 SILENCES_MAX = 3
 SILENT_S = 900.0
 """Seconds for which lookups ignore an endpoint that did not answer SILENCES_MAX queries in a row."""
@@ -66,7 +67,7 @@ class OutgoingQuery:
 
 
 class QueryListener(Protocol):
-    """Is notified when one of its queries is answered, stalled or has failed."""
+    """Is notified when its queries are answered, stalled or failed."""
 
     is_over: bool
 
@@ -80,7 +81,7 @@ class QueryListener(Protocol):
 class SilentEndpoints:
     """Endpoints that did not answer several queries in a row.
 
-    Other nodes return them for a long time. Up to four fifths of the queries would go to them (mldht).
+    Other nodes return them for a long time, so up to four fifths of our queries would go to them (mldht).
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,10 @@ HARVEST_MAX = 10_000
 """Infohashes that wait for triage. More are dropped and counted."""
 ANNOUNCES_BURST = 50
 ANNOUNCES_PER_S = 1 / 60
-"""Announces taken from a host: this many at once, then one a minute. More are dropped and counted. Announced infohashes
-are tried first, so a host that invents them could stop the crawl and fill the disk. Samples also have the real ones."""
+"""Announces taken from a host: ANNOUNCES_BURST at once, then one a minute. More are dropped and counted. Announced
+infohashes are tried first, so a host that invents them could stop the crawl and fill the disk. Dropped infohashes
+that are real can still be found in samples.
+"""
 HOSTS_MAX = 131_072
 """Hosts whose announces are counted."""
 WANTED_MAX = 50_000

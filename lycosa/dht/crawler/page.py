@@ -1,6 +1,6 @@
-"""The page of a running crawl: funnel, charts, and what slows it down. It needs no JavaScript.
+"""The page of a running crawl: funnel, charts, and what slows the crawl down. It needs no JavaScript.
 
-It refreshes itself, except at "/?refresh=off". It contains no addresses, no infohashes and no names of torrents.
+The page refreshes itself, except at "/?refresh=off". It shows no addresses, infohashes or names of torrents.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ REACHABILITY_TEXTS = {
 
 
 class FunnelRow(NamedTuple):
-    """A step of the funnel. `share` is its share of the previous step, from 0 to 1.
+    """A step of the funnel. `share`: its share of the previous step, from 0 to 1.
 
-    It is None if the previous step counted less: a crawl also tries infohashes that an earlier run found.
+    None if the previous step counted less, because a crawl also tries infohashes of earlier runs.
     """
 
     name: str

@@ -71,7 +71,7 @@ class PeersStage:
 
     @property
     def all_lookups_used(self) -> bool:
-        """Whether LOOKUPS_MAX are running or this minute's lookups are used up."""
+        """Whether LOOKUPS_MAX lookups are running or this minute's are used up."""
         return self._lookups.locked() or self._lookup_budget.is_used_up
 
     async def run(self) -> None:
@@ -131,7 +131,7 @@ class PeersStage:
                 self._hints.trust.tried(sampler.endpoint, self._queue.now(), fetched=fetched)
 
     async def _fetch(self, infohash: bytes, hint: Hint) -> tuple[MetadataFetch, bytes]:
-        """The returned metadata still counts as in flight. Raises `TryFailed`."""
+        """Return metadata that still counts as in flight. Raises `TryFailed`."""
         known_peers = dict.fromkeys(hint.peers)
         closer: dict[Contact, None] = {}
         for sampler in self._samplers.least_busy(hint.samplers)[:SAMPLERS_ASKED_MAX]:

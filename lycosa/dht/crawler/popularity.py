@@ -23,7 +23,7 @@ START_S = 30.0
 BATCH = 16
 """Concurrent scrapes. Each takes some seconds."""
 RECOUNT_S = 6 * 3600.0
-"""Minimum age of a count before the torrent is counted again."""
+"""A torrent is counted again when its count is this old."""
 IDLE_S = 30.0
 """Delay of the next check if no torrent is due."""
 SILENT_S = 3600.0

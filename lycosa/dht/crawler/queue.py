@@ -47,7 +47,7 @@ class HashQueue:
         return added
 
     async def push_again(self, infohashes: Collection[bytes]) -> None:
-        """The infohashes may have been done before. They are durable when this returns."""
+        """Queue infohashes that may have been done before. They are durable on return."""
         await self._frontier.requeue([fingerprint(each) for each in infohashes])
         await self.push(infohashes, SAMPLED)  # adds those that were never queued, and drops the others
         await self.save()

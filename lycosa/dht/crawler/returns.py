@@ -16,7 +16,7 @@ LOOK_EVERY_S = 60.0
 
 
 class ReturnsStage:
-    """Stage 8. An eviction removes many torrents at once; the profile limits how many return per minute."""
+    """Stage 8. An eviction removes many torrents at once, so the profile limits how many return per minute."""
 
     def __init__(self, store: RecordStore, queue: HashQueue, profile: Profile) -> None:
         self._store, self._queue, self._per_minute = store, queue, profile.returned
@@ -27,7 +27,7 @@ class ReturnsStage:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def queue_some(self) -> int:
-        """Return the number of queued torrents: at most a minute's share."""
+        """Queue at most a minute's share of torrents. Return their number."""
         now = self._queue.now()
         lapsed = await self._store.lapsed(now, self._per_minute)
         if lapsed:

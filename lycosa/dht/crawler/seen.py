@@ -1,4 +1,4 @@
-"""Records when stored torrents were last seen in the network. By these times a full store chooses what to evict."""
+"""Records when stored torrents were last seen in the network. A full store uses these times to choose what to evict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEEN_MAX = 50_000
 """Infohashes between two flushes, about 5 MB. More are dropped: they will be seen again."""
 BATCH = 250
 PRECISION_S = 86_400
-"""Times are rounded down to the day, so a torrent that is seen all the time is written once a day."""
+"""Times are rounded down to the day, so that a torrent is written at most once a day."""
 
 
 class SeenStage:

@@ -24,10 +24,8 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
 class FetchedTorrent(NamedTuple):
-    """A fetched torrent. The stage that stores or refuses it calls `release`; then its bytes are no longer in flight.
-
-    `rules` are those under which it was inspected.
-    """
+    """A torrent inspected under `rules`. The stage that stores or refuses it calls `release`, so that its bytes no
+    longer count as in flight."""
 
     lease: Lease
     record: TorrentRecord
@@ -48,8 +46,8 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """Stage 6. If the process crashes after its write to the store and before that to the queue, the torrent is
-    fetched again, but not stored again."""
+    """Stage 6. After a crash between the writes to store and queue, a torrent is fetched again, but not stored
+    again."""
 
     def __init__(
         self, store: RecordStore, queue: HashQueue, funnel: Funnel, current_rules: Callable[[], Inspector]
@@ -85,8 +83,8 @@ class StoreStage:
             await asyncio.shield(self._storing)  # the database may already have the batch: `finish` completes it
 
     async def finish(self) -> None:
-        """Call it after `run` has ended. If the database is gone, the waiting records are lost, but not their
-        infohashes in the queue."""
+        """Call this after `run` has ended. If the database is gone, waiting records are lost, but their infohashes stay
+        queued."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_MAX_S):
                 if self._storing is not None and not self._storing.done():
@@ -121,7 +119,7 @@ class StoreStage:
     async def _apply_new_rules(self, batch: Sequence[FetchedTorrent]) -> None:
         """Apply the rules to stored torrents that were inspected under other rules.
 
-        `lycosa dht rules apply` may have searched the store before they were in it.
+        `lycosa dht rules apply` may have searched the store before it had these torrents.
         """
         rules = self._current_rules()
         infohashes = [each.record.keys[0] for each in batch if each.rules is not rules]

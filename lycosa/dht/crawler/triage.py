@@ -17,7 +17,7 @@ MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
 
 
 class Triage:
-    """Stage 2. `note_known` gets the infohashes that were queued before and may be stored."""
+    """Stage 2. `note_known` gets the infohashes that are not new: their torrents may already be in the store."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
 """Reads a database of bitmagnet, such as a restored dump, from a PostgreSQL server. Writes nothing to it.
 
     torrents                   info_hash, name, size, private, files_status, created_at
-    torrent_files              info_hash, index, path, size: only of torrents with several files; at most 100 rows
-                               per torrent by default
+    torrent_files              info_hash, index, path, size: only of torrents with several files; by default at most
+                               100 rows per torrent
     torrents_torrent_sources   info_hash, source, seeders, leechers, updated_at
     torrent_pieces             info_hash, piece_length: only if bitmagnet saves pieces
 
-files_status is `single` (no row; the name is the file), `multi`, `over_threshold` (files are missing) or `no_info`. For
-the last two, bitmagnet has no complete list of files, so the metadata must be fetched again.
+files_status is `single` (no row in torrent_files; the name is the file), `multi`, `over_threshold` (files are missing)
+or `no_info`. The last two have no complete list of files, so their metadata must be fetched again.
 """
 
 from __future__ import annotations

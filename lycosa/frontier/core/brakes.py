@@ -16,10 +16,9 @@ HOSTS_MAX = 1_000
 class Brakes(NamedTuple):
     """`text` says what all hosts with work wait for; "" if one of them may be contacted now.
 
-    If there are more than HOSTS_MAX hosts, all fields have their defaults.
-
     `work_s`: the minimum seconds that the queued URLs take, because of the delays and blocks of their hosts.
     `blocked_until`: when the first host may be contacted, if all hosts with work are blocked; else 0.
+    With more than HOSTS_MAX hosts, all fields have their defaults.
     """
 
     text: str = ""
@@ -28,7 +27,7 @@ class Brakes(NamedTuple):
 
 
 def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
-    """Each host may have at most `concurrency` transfers."""
+    """`concurrency` is the maximum number of transfers per host."""
     if len(hosts) > HOSTS_MAX:
         return Brakes()
     busy = [host for host in hosts if host.rank != NO_WORK]

@@ -1,13 +1,12 @@
-"""Grants turns to transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
+"""Grants transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
 
-The claims of a host are served first come, first served. While a claim waits, its host gets no lease; nor do the other
-hosts of its address group, if only the limits of the group delay the claim. After CLAIMS_IN_ROW_MAX claims in a row,
-the next turn is for a lease, if leases are requested and one takes the turn within YIELD_S. So neither claims nor
-leases can starve the other.
+Claims on a host are served first come, first served. While a claim waits, its host gets no lease. If only the limits of
+the address group delay the claim, the other hosts of the group get none either. After CLAIMS_IN_ROW_MAX claims in a
+row, a lease goes next, if leases are requested and one starts within YIELD_S. So claims and leases cannot starve each
+other.
 
 A caller never waits for a slot while it holds one, so claims cannot deadlock, even across hosts. A claim takes its slot
-only in `try_start`, so it obeys blocks, delays and addresses that were set while it waited. The reasons are in
-docs/decisions/0011-claims.md.
+only in `try_start`, so it obeys blocks, delays and addresses set while it waited. See docs/decisions/0011-claims.md.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lycosa.frontier.core.scheduler import (
 )
 
 YIELD_S = 1.0
-"""How long claims wait for a lease to take its turn."""
+"""How long claims wait for a lease to start."""
 
 WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
@@ -109,7 +108,7 @@ class ClaimQueue:
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Until when claims wait for a lease to take its turn; 0: they do not wait."""
+        """Until when claims wait for a lease to start; 0 if they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

@@ -36,9 +36,9 @@ NO_WORK = math.inf
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """A host or a group of hosts. `ready_at` is the next time it may be contacted (unix seconds).
+    """A host or a group of hosts. `ready_at` is when it may next be contacted (unix seconds).
 
-    `backlog` is its approximate number of queued records, each worth `record_s` seconds.
+    `backlog` is the approximate number of queued records. A record takes `record_s` seconds.
     """
 
     ready_at: float = 0.0
@@ -63,9 +63,9 @@ class Entity:
 
 
 HeapEntry = tuple[Any, ...]
-"""(sort key, unique number, entity). A heap entry is valid while its entity refers to this very object.
+"""(sort key, unique number, entity). An entry is valid while its entity or lane refers to this very object.
 
-The type must not fix the length: mypyc would unbox the tuple and build a new one on each access.
+The type must not fix the length: mypyc would unbox the tuple, and build a new one on each access.
 """
 
 E = TypeVar("E", bound=Entity)
@@ -87,7 +87,7 @@ class Lane:
         self._picks = 0
 
     def pick(self) -> Entity:
-        """The entity stays in the lane, which must not be empty."""
+        """Return the next entity, without removing it. The lane must not be empty."""
         entities, heap = self.entities, self._largest
         self._picks += 1
         if self._picks % FAIR_TURN:
@@ -105,7 +105,7 @@ class Lane:
         return entity
 
     def grade(self, entity: Entity) -> None:
-        """Add the entity, or update its position, by the work left now."""
+        """Add the entity, or update its position after its work has changed."""
         backlog = entity.backlog
         entity.regrade_below, entity.regrade_from = backlog - (backlog >> 3), backlog << 1 or 1
         work_s = entity.work_s()
@@ -142,7 +142,7 @@ class FairQueue(Generic[E]):
         self._ranks: list[float] = []
 
     def wait(self, entity: E, at: float) -> None:
-        """Replace the time of an earlier call."""
+        """Let the entity wait until `at`. This replaces the time of an earlier call."""
         if entity.wait_entry is None:
             self._waiting += 1
         elif entity.wait_entry[0] == at:

@@ -38,7 +38,7 @@ class TerminationDetector:
         self._arrived: dict[int, int] | None = None
 
     def round(self, statuses: Mapping[int, PartitionStatus]) -> RoundResult:
-        """The statuses must have been requested after the answers of the previous round arrived.
+        """Evaluate one round. Its statuses must be requested after all answers of the previous round have arrived.
 
         Raises `ValueError` if a partition is missing: it may have live URLs.
         """

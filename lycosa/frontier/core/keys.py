@@ -1,13 +1,13 @@
-"""Identifies requests: a request has a key, and its fingerprint is the 64-bit hash of the key.
+"""Identifies requests by a key. The fingerprint of a request is the 64-bit hash of its key.
 
 By default the key is the method, the canonical URL and the body (`core.url.fingerprint`). `FingerprintRules` can leave
 out or sort query parameters, and call a user's resolver (docs/keys-and-segments.md). The method always stays in the
-key. The request is always sent to its full URL.
+key, and the request always goes to its full URL.
 
-A parameter is the text between two `&` (WHATWG). Only the rules see its decoded name: the key has it as written, so
-`a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the query, empty parameters are ignored. A
-parameter with a bare `;` is always kept: old servers read it as several. If the URL is canonical, only the resolver can
-raise an error. The time is linear in the length of the URL."""
+A parameter is the text between two `&` (WHATWG). Rules see its decoded name, but the key has it as written: `a%26b=1`
+is one parameter, and `%41` differs from `A`. If a rule concerns the query, empty parameters are ignored. A parameter
+with a bare `;` is always kept: old servers read it as several. For canonical URLs, only the resolver can raise an
+error. The time is linear in the length of the URL."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ TRACKING = frozenset({
     "_branch_match_id", "_branch_referrer", "guccounter", "guce_referrer", "guce_referrer_sig",
 })
 # fmt: on
-"""Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
-general_url) and Brave (query-filter), and from the documentation of the services named beside them.
+"""Parameters that tell where a visitor came from, in lower case. Sources: the lists of AdGuard (TrackParamFilter,
+general_url) and Brave (query-filter), and the documentation of the services named beside them.
 
-Names that some sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). A name added here
-changes the fingerprints of URLs with this parameter: an existing crawl fetches them once more.
+Names that some sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). Adding a name changes
+the fingerprints of URLs with this parameter: existing crawls fetch them once more.
 """
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
@@ -155,7 +155,7 @@ def is_function(word: str) -> bool:
 def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
     """Parse words in any order. Raises `BadSetting`.
 
-    `name` names the resolver, which gets the URLs as reduced by the other rules.
+    `name` is the resolver's name. The resolver gets URLs reduced by the other rules.
     """
     plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:
@@ -192,7 +192,7 @@ def _names(verb: str, words: Sequence[str]) -> list[str]:
 
 
 def _has_name(names: Sequence[str]) -> DropRule:
-    """Test for these names and globs; case matters."""
+    """Return a test for these names and globs; case matters."""
     exact = frozenset(names)
     globs = [each for each in names if any(sign in each for sign in "*?[")]
     pattern = re.compile("|".join(map(translate, globs))) if globs else None
@@ -220,7 +220,7 @@ def _decode(parameter: str) -> tuple[str, str]:
 
 
 def _hash(verb: str, key: str | bytes | int) -> int:
-    """The kind of key and the length of the method are hashed too: different keys never give the same input."""
+    """Also hash the kind of key and the length of the method, so that different keys never give the same input."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):

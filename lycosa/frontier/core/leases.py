@@ -21,10 +21,10 @@ new_tuple = tuple.__new__
 
 
 class LeasedRecord(Generic[Key]):
-    """A lease. `key` is the key of its record in the store; None for robots.txt and addresses, which are not stored.
+    """A lease. `key` is the record's key in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the group in which the transfer started. `turn` is needed to undo the start; None if the start set no
-    delay, or if the clock was set back since. `transfer_done`: the transfer has ended before the lease.
+    `group` is the address group at the start of the transfer. `turn` serves to undo the start; None if the start set no
+    delay, or if the clock was set back since. `transfer_done`: the transfer has ended, but not the lease.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")

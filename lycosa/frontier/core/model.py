@@ -46,9 +46,9 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `fingerprint` identifies the request (`frontier.core.keys`). `host` is the host key (scheme, host, port).
     `not_before` is in unix seconds. `attempts` counts leases that ended in a nack or expired. `token` is 0 except in
-    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` of
-    an earlier fetch make the request conditional. A `guarded` URL was found on a page with a public address: neither it
-    nor its redirects may lead to a non-public one.
+    back ends that store the lease with the row. `redirects` counts the redirects that led here. `validators` of an
+    earlier fetch make the request conditional. A `guarded` URL was found on a page with a public address: the URL and
+    its redirects must lead to public addresses.
     """
 
     version: int
@@ -142,7 +142,7 @@ class SegmentState(StrEnum):
 
 
 class SegmentView(msgspec.Struct, frozen=True):
-    """A segment and its counts. Its URLs are leased from `starts_at` (unix seconds) on; 0: at once."""
+    """A segment and its counts. Its URLs can be leased from `starts_at` (unix seconds) on; 0: at once."""
 
     name: str
     state: SegmentState
@@ -157,7 +157,7 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address, its limits and their use. `hosts` active hosts share it.
+    """An IP address, its limits and their use, and how many active `hosts` share it.
 
     `concurrency` is the maximum number of transfers in flight, 0 for no limit. `address` is "" while unknown, and must
     be looked up again at `until` (unix seconds).

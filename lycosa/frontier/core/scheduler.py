@@ -30,7 +30,7 @@ CLOCK_SLACK_S = 1.0
 """Tolerance in seconds for times that arrive out of order. A larger step back means that the clock was set back."""
 
 PAUSE_MAX_S = 3600.0
-"""When the clock is set back, a pause set at about that time is cut to this many seconds (see `update_clock`)."""
+"""Maximum length in seconds of a pause that was set just before the clock was set back (see `update_clock`)."""
 
 CLAIMS_IN_ROW_MAX = 8
 """After this many claims in a row, a host with work gives its next turn to a lease, if leases are requested."""
@@ -65,11 +65,11 @@ class AddressGroup(Entity):
     members: int = 0
     queue: FairQueue[Host] = field(default_factory=FairQueue, repr=False)
     claiming_hosts: dict[Host, None] = field(default_factory=dict, repr=False)
-    """In order of arrival."""
+    """Hosts with claims, in order of arrival."""
     is_tracked_idle: bool = False
 
     def work_s(self) -> float:
-        """The seconds of work of all its hosts together, but at least those of its busiest host alone."""
+        """The work of all hosts in seconds, but at least that of the busiest host alone."""
         lane = self.queue.first_lane()
         return max(self.backlog * self.record_s, lane.longest_work_s() if lane is not None else 0.0)
 
@@ -212,7 +212,7 @@ class HostScheduler:
         return entity  # type: ignore[return-value]
 
     def start(self, host: Host, next_rank: float | None) -> None:
-        """Start the transfer of one record of the picked host. `next_rank` is the rank of its next record, if any."""
+        """Start a transfer of the picked host. `next_rank` is the rank of the host's next record, if any."""
         group, lane, backlog, now = host.group, host.lane, host.backlog, self.now
         if next_rank is None:
             host.rank, host.backlog = NO_WORK, 0
@@ -294,7 +294,7 @@ class HostScheduler:
         self._pause(host, now + host.delay_s)
 
     def throttle(self, host: Host, delay_s: float) -> None:
-        """The throttle delay counts from the last start. The required delay remains the minimum."""
+        """Set the throttle delay, counted from the last start. The required delay remains the minimum."""
         host.set_delay(host.required_delay_s, delay_s, self.concurrency)
         host.ready_at = max(host.paused_until, host.started_at + host.delay_s if host.started_at else 0.0)
         self.reschedule(host)
@@ -336,7 +336,7 @@ class HostScheduler:
             wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
-        """Drop idle hosts and groups whose pause is over: memory use depends only on active hosts."""
+        """Drop idle hosts and groups whose pause is over, so that memory use depends only on active hosts."""
         while self._idle and self._idle[0][0] <= now:
             entity = heappop(self._idle)[2]
             entity.is_tracked_idle = False
@@ -348,8 +348,8 @@ class HostScheduler:
     def update_clock(self, now: float) -> None:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
-        A pause set since the previous call may have been computed with the old or the new time. It then
-        ends at its given end, but at the latest at `now` + PAUSE_MAX_S.
+        A pause set since the previous call may have been computed with the old or the new time, so it does not move.
+        It ends as it was set, but at the latest at `now` + PAUSE_MAX_S.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)
@@ -361,7 +361,7 @@ class HostScheduler:
         self._paused.clear()
 
     def _shift(self, seconds: float) -> None:
-        """The only scan of the hosts."""
+        """The only operation that scans all hosts."""
         self._queue.shift(seconds)
         self._idle = [(at - seconds, number, entity) for at, number, entity in self._idle]
         for group in self.groups.values():

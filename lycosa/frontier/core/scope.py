@@ -12,7 +12,7 @@ from lycosa.core.url import canonicalize, host_key
 KINDS = ("host", "domain", "prefix", "any")
 
 HOSTS_MAX = 65_536
-"""Maximum number of host keys in each of the two caches of a domain crawl."""
+"""Maximum number of host keys in each cache (inside, outside) of a domain crawl."""
 
 
 class Scope:
@@ -43,12 +43,11 @@ class Scope:
     ) -> Scope:
         """Return the scope around the seeds. Raises `BadSetting` and `BadUrl`.
 
-        `host`: the hostname and port of a seed; ports 80 and 443 count as the same. `domain`: the hostname of a seed
-        without a leading `www.` (kept if `exact`), and all its subdomains, on any port. `prefix`: URLs that start with
+        Kinds: `host`: the hostname and port of a seed; ports 80 and 443 count as the same. `domain`: the hostname of a
+        seed without a leading `www.` (kept if `exact`), and its subdomains, on any port. `prefix`: URLs that start with
         a seed up to the last slash of its path. `any`: everything. Seeds have depth 0; `depth_max` None means no limit.
-        Globs match the whole canonical URL and are case-sensitive: `*` any characters, `?` one character, `[..]` one of
-        a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match. A `deny` glob always
-        wins.
+        Globs match the whole canonical URL, case-sensitively: `*` any characters, `?` one character, `[..]` one of a
+        set; an unclosed `[` is literal. If there are `allow` globs, one must match. A `deny` glob always wins.
         """
         if kind not in KINDS:
             raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")

@@ -1,13 +1,12 @@
-"""Segments: which part of a crawl a request belongs to, and when that part begins (docs/keys-and-segments.md).
+"""Segments: the part of a crawl that a request belongs to, and when that part begins (docs/keys-and-segments.md).
 
 A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. The name alone tells
-when a segment may be crawled, and in which order. A segment with any other name starts at once. "" is the segment of a
-crawl without segments; it comes first.
+when a segment may be crawled, and in which order. Segments with other names start at once. "" is the segment of a crawl
+without segments; it comes first.
 
-The requests of a run inherit its segment: a crawl that runs past midnight does not start over. Only a request that is
-due in a later time segment goes into that one. With a resolver of periods, a run has one segment for each period, and
-names end with the period: `2026-11-21+3d`. A segment takes over the URLs of the previous segment of its period, which
-is archived.
+The requests of a run inherit its segment, so a crawl that runs past midnight does not start over. Only a request due in
+a later time segment goes there. With a resolver of periods, a run has one segment for each period, and names end with
+the period: `2026-11-21+3d`. A segment takes over the URLs of the previous segment of its period, which is archived.
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ class SegmentNaming:
         return max(inherited, name_of_period(period, not_before), key=segment_order) if period else inherited
 
     def current(self, first: str, names: Iterable[str]) -> list[str]:
-        """The segments of a run that begins in `first`: with periods, one for each period that these names end with."""
+        """Return the segments of a run that begins in `first`; with periods, one for each period in these names."""
         if self.period is None:
             return [first]
         periods = filter(None, map(period_of, names))
@@ -137,7 +136,8 @@ def unnamed(_: Iterable[str]) -> list[str]:
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Parse the setting `segment`. Raises `BadSetting`.
 
-    `resolver` is the user's function for "module:function"; `spider` names the segment for "spider".
+    `resolver` is the user's function if the setting is "module:function". `spider` is the name of the segment if the
+    setting is "spider".
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -186,9 +186,10 @@ def name_of_period(period: str, time: float) -> str:
 
 @lru_cache(NAMES_CACHED)
 def period_of(name: str) -> str | None:
-    """Return the period in the name of a time segment, "" if its name has none.
+    """Return the period in the name of a time segment; "" if the name contains no period.
 
-    Return NONE (the word) for the unnamed segment, and None for any other name: its segment has no successor.
+    Return NONE, which is a string, for the unnamed segment. Return None for any other name: a segment with such a
+    name has no successor.
     """
     if not name:
         return NONE
@@ -196,7 +197,10 @@ def period_of(name: str) -> str | None:
 
 
 def _span(word: str) -> NameAt:
-    """The naming of `hour`, `day`, `week` or a multiple such as `3d`. Raises `BadSetting`."""
+    """Return the function that names the segments of `hour`, `day`, `week` or a multiple such as `3d`.
+
+    Raises `BadSetting`.
+    """
     found = _SPAN.fullmatch(SPANS.get(word, word))
     if found is None:
         raise BadSetting(_unknown(word))
@@ -245,7 +249,7 @@ def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
 
 
 def _checked(resolver: SegmentResolver, name: str) -> SegmentResolver:
-    """A wrapped resolver raises `BadSpider` for its errors and for invalid names."""
+    """Wrap a resolver: raise `BadSpider` for its errors and invalid names."""
 
     def resolve(first: Request, now: float) -> str:
         try:
@@ -342,7 +346,7 @@ def _view_order(view: SegmentView) -> tuple[float, str]:
 
 
 def segment_order(name: str) -> tuple[float, str]:
-    """The sort key of segments: the oldest first, but those without a start before all others."""
+    """Return the sort key: segments without a start first, then the oldest."""
     return starts_at(name), name
 
 

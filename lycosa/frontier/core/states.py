@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""Number of failed attempts at which an expired lease makes its record dead: its callback probably hangs each time."""
+"""After this many failed attempts, an expired lease makes the record dead: the callback probably always hangs."""
 
 ROBOTS_TTL_S = 24 * 3600.0
 """How long a robots.txt may be cached (RFC 9309 §2.4)."""

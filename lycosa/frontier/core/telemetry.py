@@ -1,11 +1,11 @@
-"""What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
+"""Reports of the workers of a crawl, and what is computed from them: sums, rates, remaining time.
 
-A worker reports its counters since its start about once a second. The server adds the increase to the totals of the
-crawl, which therefore include former workers. A killed worker is counted up to its last report. Readers compute rates
-from two reports of a worker, by the worker's own clock.
+About once a second, a worker reports its counters since its start. The server adds the increase to the totals of the
+crawl, which therefore include former workers. A killed worker counts up to its last report. Rates are computed from two
+reports of a worker, by the worker's own clock.
 
-A page that is fetched again because its worker died before the commit counts twice here, but once among the done URLs
-of the frontier.
+A page fetched again because its worker died before the commit counts twice here, but once among the frontier's done
+URLs.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ RATE_WINDOW_S = 5.0
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """The state of one worker, and its counters since its start `uptime_s` ago.
+    """The state of a worker, and its counters since its start `uptime_s` ago.
 
-    `under_way` requests are being processed, of at most `concurrency`. `why` explains the state.
+    `under_way` is the number of requests being processed, at most `concurrency`. `why` explains the state.
     """
 
     machine: str
@@ -64,8 +64,8 @@ class RunProgress(NamedTuple):
     """The work of all workers of a shared crawl since its run began, `age_s` ago.
 
     A run begins when a worker joins a crawl without workers. `counts` are the increases of the counters since then.
-    `item_age_s` is the time since the last item, `pages_at_item` the number of pages up to it. Before the first item,
-    the start of the run counts as one.
+    `item_age_s` is the time since the last item, `pages_at_item` the number of pages before it. Before the first item,
+    the start of the run counts as an item.
     """
 
     age_s: float
@@ -75,7 +75,7 @@ class RunProgress(NamedTuple):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """`silent_s` is the time since the worker's last call; `report` is None before the first one."""
+    """`silent_s` is the time since the worker's last call; `report` is None before the first report."""
 
     name: str
     state: str
@@ -84,7 +84,7 @@ class WorkerView(msgspec.Struct, frozen=True):
     report: WorkerReport | None = None
 
     def has_count(self, name: str) -> bool:
-        """True before the first report."""
+        """Whether the worker reports this counter; True before its first report."""
         return self.report is None or name in self.report.counts
 
 
@@ -116,7 +116,7 @@ _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def decode(data: bytes) -> WorkerReport | None:
-    """None if the report is invalid (perhaps from another version)."""
+    """Return None for an invalid report (perhaps from another version)."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -176,7 +176,7 @@ class Rates:
         return rates(reports[0], reports[-1]) if reports else {}
 
     def total(self) -> dict[str, float]:
-        """Summed over all workers; empty if none has rates."""
+        """Return the sums over all workers; empty if none has rates."""
         found: Counter[str] = Counter()
         for name in self._reports:
             found.update(self.of(name))
@@ -184,7 +184,7 @@ class Rates:
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """Including unchanged pages."""
+    """Return the number of pages, including unchanged ones."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 

@@ -85,14 +85,16 @@ class FilterFile:
                 sync_file(self._path)
 
     def is_long(self, known: int) -> bool:
-        """Whether the frames hold so much that the layers, with `known` fingerprints, should be rewritten."""
+        """Whether the frames have so many of the `known` fingerprints of the filter that the layers should be
+        rewritten.
+        """
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
             return True
 
     def save(self, filter_: Filter, generation: int) -> None:
-        """Write the changed layers, which contain all fingerprints up to this generation."""
+        """Write the changed layers. The filter has all fingerprints up to this generation."""
         with storage_errors(self._path):
             layers = filter_.layers[::-1]
             for n, layer in enumerate(layers):

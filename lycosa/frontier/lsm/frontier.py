@@ -74,7 +74,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return live + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """`queued` is exact up to QUEUED_MAX; above that, or while a crawl runs, it is an estimate."""
+        """`queued` is an estimate above QUEUED_MAX and while a crawl runs."""
         return [replace(found, queued=self._queued_of(found.host)) for found in self.host_table.views(after, limit)]
 
     def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
@@ -222,7 +222,7 @@ class LmdbFrontierStore(LmdbCrawlStore):
         return None
 
     def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
-        """The prefixes of a host's queue keys, one per priority (some twice), without reading every row."""
+        """Yield the prefixes of a host's queue keys, one per priority (some twice), without reading all rows."""
         prefix = host_id.to_bytes(4, "big")
         changed = {**self.memtable.frozen.get(segment.queue, {}), **self.memtable.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}

@@ -32,7 +32,7 @@ BEFORE_MASK = (1 << 10) - 1
 """10 bits hold the microseconds from a time to the next millisecond."""
 
 SHORT = (b"\x98\0", b"\x97\0")
-"""A `ShortRow` is an array of 8 or 7 values whose first value is 0."""
+"""The first bytes of a `ShortRow`: an array of 8 or 7 values, the first of them 0."""
 
 
 def delayed_key(not_before: float, arrival: int) -> bytes:
@@ -97,7 +97,7 @@ def decode_queued(_: bytes, value: bytes) -> UrlRecord:
 
 
 def done_infohash(record: UrlRecord, host: int, reason: str, at: float) -> bytes | None:
-    """The row of a done infohash; None if it cannot be packed."""
+    """Return the packed row of a done infohash; None if it cannot be packed."""
     infohash = _infohash(record)
     if infohash is None or not reason or host >= HOST_MAX or not 0 <= (seconds := int(at)) < SECONDS_MAX:
         return None
@@ -163,7 +163,7 @@ def _record_of(row: ShortRow) -> UrlRecord:
 
 
 def packed(name: str) -> str | bytes:
-    """A hexadecimal name as bytes, any other name unchanged."""
+    """Return a hexadecimal name as bytes, other names unchanged."""
     try:
         packed = bytes.fromhex(name)
     except ValueError:

@@ -78,7 +78,7 @@ class Database:
         return found
 
     def rows_after(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """At most `limit` rows whose keys follow `after` and start with `prefix`."""
+        """Return at most `limit` rows whose keys follow `after` and start with `prefix`."""
         with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
@@ -162,7 +162,7 @@ class Database:
         self._env, self._txn = self._open()
 
     def close(self) -> None:
-        """Uncommitted changes are lost."""
+        """Discard uncommitted changes."""
         self._txn.abort()
         self._env.close()
 
@@ -189,7 +189,7 @@ class Database:
             raise self._error(error) from error
 
     def _error(self, error: lmdb.Error) -> StateError:
-        """Later errors follow from the first one and would name a wrong cause."""
+        """Return the first error: later ones would name a wrong cause."""
         if self._first_error is None:
             self._first_error = storage_error(self.path, error)
         return self._first_error

@@ -20,10 +20,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lycosa.core.errors import StorageError
+from lycosa.core.errors import DamagedState, StorageError
 from lycosa.frontier.lsm.levels import Levels
 from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN_L1, Database, encode, table_number
 from lycosa.frontier.lsm.wal import WriteAheadLog, delete_log, generations, read_frames, sync_logs
+from lycosa.infra.durable_files import DAMAGE_ADVICE
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
@@ -205,14 +206,14 @@ class Memtable:
         """Apply the logs that LMDB does not have yet, and begin a new log."""
         value = self.database.get(table_number(META), APPLIED)
         applied = self.applied = _decode_applied(value) if value else 0
-        """The latest log generation that LMDB has; it has all earlier ones too."""
+        """LMDB has all log generations up to this one."""
         logs = generations(self.path)
         for generation in logs:
             if generation <= applied:
                 delete_log(self.path, generation)
         missing = [generation for generation in logs if generation > applied]
         if missing and missing != list(range(applied + 1, missing[-1] + 1)):
-            raise StorageError(f"{self.path}: journal.{applied + 1} or a later one is missing; -O starts afresh")
+            raise DamagedState(f"{self.path}: journal.{applied + 1} or a later one is missing", advice=DAMAGE_ADVICE)
         for generation in missing:
             self._replay(generation, last=generation == missing[-1])
         self._generation = missing[-1] if missing else applied

@@ -110,7 +110,7 @@ class OpenSegment:
 
 
 def view(row: SegmentRow) -> SegmentView:
-    """Leased URLs count as queued."""
+    """Return the view of a segment. Leased URLs count as queued."""
     state = row.state
     if state is SegmentState.DROPPED:
         return SegmentView(row.name, state, starts_at(row.name))
@@ -130,7 +130,7 @@ def view(row: SegmentRow) -> SegmentView:
 
 
 def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
-    """`leased` is the number of leased URLs, which count as pending."""
+    """Return the sums over all segments. `leased` URLs are among the pending ones."""
     certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     lookups = certain + sum(segment.maybes for segment in live)
     stats = total_stats([view(segment.current_row()) for segment in live], leased)
@@ -138,7 +138,7 @@ def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
 
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
-    """Once REASONS_MAX different reasons are counted, others count as OTHER."""
+    """Add `by` to the count of a reason, or of OTHER (see REASONS_MAX)."""
     key = reason
     if reason not in reasons and len(reasons) >= REASONS_MAX:
         key = reason if len(reason) == STATUS_DIGITS and reason.isdecimal() else OTHER

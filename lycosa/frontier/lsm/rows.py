@@ -44,7 +44,7 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ShortRow(msgspec.Struct, array_like=True, frozen=True):
-    """A delayed infohash, as earlier versions stored it. `short` is 0, which no record begins with."""
+    """A delayed infohash as stored by earlier versions. `short` is 0; no record begins with 0."""
 
     short: int
     fingerprint: int
@@ -124,6 +124,6 @@ def decode_dead_row(_: bytes, value: bytes) -> DeadRow:
 
 
 def host_key(host: str) -> bytes:
-    """A long host key is cut and made unique by its hash."""
+    """Return the key of a host: a long one is cut, and its hash appended."""
     key = host.encode()
     return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()

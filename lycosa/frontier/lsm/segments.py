@@ -1,8 +1,7 @@
 """The segments of an embedded frontier: which exist, which are served, when they start and end.
 
-The oldest segment is served first, and none before its start. A finished time segment is archived once a later one of
-its period has started. Dropping a segment deletes whole tables; tables left over by a crash are deleted at the next
-opening.
+The oldest segment is served first, none before its start. A finished time segment is archived once a later one of its
+period has started. Dropping a segment deletes its tables; if a crash leaves some, the next opening deletes them.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive the finished time segments that are followed by a later one (see `FrontierStore.run_at`), if any."""
+        """Archive finished time segments followed by a later one (see `FrontierStore.run_at`). Return whether any."""
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from lycosa.core.errors import StorageError
-from lycosa.infra.durable_files import storage_error, storage_errors, sync_file, sync_folder
+from lycosa.core.errors import DamagedState, StorageError
+from lycosa.infra.durable_files import DAMAGE_ADVICE, storage_error, storage_errors, sync_file, sync_folder
 from lycosa.infra.frames import HEAD, encode_frame, frame_at
 
 FRAME_MAX = 1 << 30
@@ -66,7 +66,7 @@ def generations(folder: Path) -> list[int]:
 
 
 def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
-    """Raises `StorageError` for a torn frame, except at the end of the `last` log."""
+    """Yield the frames of a log. Raises `DamagedState` for a torn frame, except at the end of the `last` log."""
     path = folder / f"{PREFIX}{generation}"
     with storage_errors(path):
         data = path.read_bytes()
@@ -75,7 +75,7 @@ def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]
         yield payload
         at += HEAD.size + len(payload)
     if at < len(data) and not last:
-        raise StorageError(f"{path} is damaged at byte {at:,}; restore the state from a backup, or start over with -O")
+        raise DamagedState(f"{path} is damaged at byte {at:,}", advice=DAMAGE_ADVICE)
 
 
 def sync_logs(folder: Path, logs: list[int]) -> None:
@@ -86,7 +86,7 @@ def sync_logs(folder: Path, logs: list[int]) -> None:
 
 
 def delete_log(folder: Path, generation: int) -> None:
-    """The content of the log must be in the database."""
+    """Delete a log, whose content must be in the database."""
     (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
 
 

@@ -2,8 +2,8 @@
 
 There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
 leased. Beyond the horizon, LMDB may have rows that are not in memory, unless the window is `complete`. So if the first
-row of the heap is not beyond the horizon, it is the first row of the table; otherwise the window must read ahead. After
-a checkpoint LMDB has all rows, and `trim` removes those beyond the horizon from memory. So memory use depends on the
+row of the heap is within the horizon, it is the first row of the table; otherwise the window must read ahead. After a
+checkpoint, LMDB has all rows, and `trim` removes those beyond the horizon from memory. So memory use depends on the
 number of windows, not of rows.
 """
 
@@ -51,12 +51,12 @@ class Window:
         return QUEUE_KEY.pack(self.host, rank, arrival)
 
     def put(self, key: bytes, record: UrlRecord) -> None:
-        """The row was just written to the memtable."""
+        """Add a row that was just written to the memtable."""
         heappush(self.heap, (key, record))
         self.count += 1
 
     def put_back(self, key: bytes, record: UrlRecord, memtable: Memtable) -> None:
-        """The row is no longer leased."""
+        """Add a row that is no longer leased."""
         # A row beyond the horizon is in LMDB unless it changed: reading ahead will find it.
         if self.complete or key <= self.horizon or memtable.is_changed(self.table, key):
             heappush(self.heap, (key, record))

@@ -31,7 +31,7 @@ HEURISTIC = 0.1
 """The fraction of the time since Last-Modified for which a response without a lifetime is fresh (§4.2.2)."""
 
 HEURISTIC_MAX_S = DAY_S
-"""Maximum heuristic lifetime. A permanent redirect that has neither a lifetime nor Last-Modified gets all of it."""
+"""Maximum heuristic lifetime, and the lifetime of a permanent redirect with neither a lifetime nor Last-Modified."""
 
 SECONDS_MAX = 2**31
 """Larger numbers of seconds are reduced to this (§1.2.2)."""

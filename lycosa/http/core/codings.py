@@ -1,7 +1,7 @@
 """Decode bodies that libcurl cannot decode (RFC 9110 §8.4.1), as leniently as browsers do.
 
-Examples: a page labelled gzip that is not compressed, an unknown coding, junk after the compressed part, several gzip
-members, a wrong checksum.
+Examples: an uncompressed page labelled gzip, an unknown coding, junk after the compressed part, several gzip members, a
+wrong checksum.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SNIFFED_BYTES = 512
 """Bytes at the start of a body that distinguish text from binary data."""
 
 MEMBERS_MAX = 50
-"""After each gzip member the rest of the body is copied, so the number of members is limited."""
+"""Maximum gzip members of a body, since the rest of the body is copied after each."""
 
 GZIP = b"\x1f\x8b"
 BINARY = bytes({*range(0x20)} - {*b"\t\n\f\r\x1b"})

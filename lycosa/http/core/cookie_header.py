@@ -16,7 +16,7 @@ PAIR_MAX = 4096
 """Maximum octets of name and value together; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""Attributes with more octets are ignored."""
+"""Longer attributes (in octets) are ignored."""
 
 ATTRIBUTES_MAX = 64
 

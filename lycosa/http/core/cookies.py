@@ -25,7 +25,7 @@ DOMAIN_MAX = 50
 JAR_MAX = 3000
 
 JAR_PURGE = 300
-"""Cookies removed from a full jar at once. So the search for the least recently used ones is rarely needed."""
+"""Cookies removed from a full jar at once, so that the search for the least recently used ones is rare."""
 
 LINES_MAX = 200
 
@@ -189,7 +189,7 @@ class CookieJar:
         return "; ".join(pairs)
 
     def _is_forbidden(self, parsed: SetCookie, origin: Origin, url: str) -> bool:
-        """Over an insecure connection, a cookie must not be secure or shadow a secure cookie."""
+        """Return whether an insecure connection sets a cookie that is secure, or that shadows a secure one."""
         if origin.secure:
             return False
         path = parsed.path or default_path(url)

@@ -53,7 +53,7 @@ class Robots:
 
     @classmethod
     def parse(cls, body: bytes, user_agent: str = "Lycosa") -> Robots:
-        """Parse a robots.txt for the product that `user_agent` names (`Lycosa/1.0 (...)` is `lycosa`)."""
+        """Parse a robots.txt for the product that `user_agent` names (`lycosa` for `Lycosa/1.0 (...)`)."""
         robots = cls()
         groups = _Groups(body, product_token(user_agent))
         robots.sitemaps = groups.sitemaps

@@ -1,7 +1,7 @@
-"""HTTP by libcurl's multi interface on the running loop: one future for each transfer, no threads, no tasks.
+"""HTTP by libcurl's multi interface on the running loop: one future per transfer, no threads, no tasks.
 
-libcurl says which sockets to watch and when to be called again; this module reports the events of the sockets. Easy
-handles are pooled with their constant options set. Redirects, cookies and retries are left to the caller.
+libcurl says which sockets to watch and when to call it again; this module reports the sockets' events. Easy handles are
+pooled with their constant options set. Redirects, cookies and retries are left to the caller.
 """
 
 from __future__ import annotations

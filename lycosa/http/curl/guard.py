@@ -19,7 +19,7 @@ from lycosa.core.errors import PrivateAddress
 from lycosa.http.resolver import numeric_address
 
 MayConnect = Callable[[str], bool]
-"""Whether guarded transfers may connect to this IP address."""
+"""Whether guarded transfers may connect to an IP address."""
 
 
 class AddressGuard:
@@ -51,7 +51,7 @@ class AddressGuard:
         self.is_on = False
 
     def reason(self, code: int) -> Exception | None:
-        """Return the error if a transfer failed with `code` because of the guard, else None."""
+        """Return the error if the guard made a transfer fail with `code`, else None."""
         # A host may have several addresses: a refused one does not matter if another one was connected.
         if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None

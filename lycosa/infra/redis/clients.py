@@ -76,9 +76,9 @@ def all_masters(client: Any) -> dict[str, Any]:
 
 @cache
 def _resharding_client(client: type[Any]) -> type[Any]:
-    """redis-py learns of a new server of a cluster only when a slot has been moved to it completely.
+    """Return a subclass of a cluster client that raises `TryAgainError` on a redirect to an unknown server.
 
-    Until then, redis-py fails on a redirect to this server. The subclass raises `TryAgainError` instead.
+    redis-py would fail: it learns of a new server only when a slot has moved to this server completely.
     """
     try_again = redis_package().exceptions.TryAgainError
 

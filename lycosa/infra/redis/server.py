@@ -201,7 +201,7 @@ class RedisServer:
 
 
 class _Retries:
-    """Decides whether a call, begun at `now` (monotonic seconds), is repeated, and reports the first failure."""
+    """Decides whether a call that began at `now` (monotonic seconds) is repeated. Reports the first failure."""
 
     def __init__(self, server: RedisServer, limits: RetryLimits, now: float) -> None:
         self._server = server
@@ -232,7 +232,7 @@ class _Retries:
 
 
 def info_of_nodes(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """The reply of a single server is itself an INFO, not a table of nodes."""
+    """Return the INFO of each node; the reply of a single server is itself an INFO."""
     is_cluster = all(isinstance(value, Mapping) for value in info.values())
     return info.values() if is_cluster else [info]
 

@@ -17,11 +17,11 @@ R = TypeVar("R")
 
 
 class RpcClient:
-    """Calls the methods of a server. Every problem with the server raises a `LycosaError` with a one-line message.
+    """Calls the methods of a server. Any problem with the server raises a `LycosaError` with a one-line message.
 
     A subclass has a `remote` for each method of its port. Every `remote` awaits the subclass's method `call`, which
-    must await `call_within`. Messages name the server's process by its id, which is in the greeting; before the
-    greeting, `find_owner` returns it. If that is not a number, the id is unknown.
+    must await `call_within`. Messages name the server's process id: from the greeting, or before the greeting from
+    `find_owner`. If `find_owner` returns no number, the id is unknown.
     """
 
     def __init__(

@@ -48,8 +48,8 @@ class RpcLimits(NamedTuple):
     unread_max: int = 64 << 20
     """Maximum number of sent bytes that the peer has not read. A slower peer is disconnected."""
     write_timeout_s: float | None = None
-    """Maximum seconds for which asyncio may pause our writing, because the peer reads too slowly. Then the peer is
-    disconnected. None: no limit."""
+    """Maximum seconds for which a peer that reads too slowly may pause our writing; then it is disconnected. None: no
+    limit."""
     calls_max: int = 10_000
     """Maximum number of calls that one client may have in progress; further calls fail."""
     clients_max: int = 1_000
@@ -379,7 +379,7 @@ class Connection(asyncio.Protocol):
             if not self._is_closing:
                 self._send_result(call.number, result)
             if service.undelivered is not None:
-                self.flush()  # a failed write closes the transport: this call and others notice it
+                self.flush()  # a failed write closes the transport: `_is_closing` is then true for all calls
                 if self._is_closing:
                     await service.undelivered(method, result)
         except FrameTooLong as error:
@@ -388,7 +388,7 @@ class Connection(asyncio.Protocol):
             self._fail(call.number, error)
         except Exception:
             log.exception("a call of another process failed (%s); this process continues", call.method)
-            self._fail(call.number, errors.StateError("the call failed: the log of the owner says why"))
+            self._fail(call.number, errors.StateError("the call failed: see the log of the process that served it"))
 
     def _send_result(self, number: int, result: Any) -> None:
         parts = [result]

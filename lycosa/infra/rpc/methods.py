@@ -49,7 +49,7 @@ class Method:
 
 
 def _decodable(hint: Any) -> Any:
-    """Elements of an Iterable are decoded as those of a list."""
+    """Decode an Iterable as a list."""
     return list[get_args(hint)] if get_origin(hint) is Iterable else hint  # type: ignore[misc]
 
 

@@ -30,7 +30,7 @@ class RpcServer:
     make_service: Callable[[], Service]
     limits: RpcLimits
     purpose: str = field(kw_only=True)
-    """What the socket is for, in the warning if it cannot be created."""
+    """The use of the socket. A warning names it if the socket cannot be created."""
     refusal: str = field(kw_only=True)
     """The text of the `StateLocked` for a client beyond `limits.clients_max`."""
     evict_idle: bool = field(kw_only=True, default=False)

@@ -38,8 +38,8 @@ class PortInUse(StateError):
 def open_listener(host: str, port: int, where: str, access: Access, backlog: int = BACKLOG) -> socket.socket:
     """Listen on the first address of `host`. `where` is the option with its value, for messages.
 
-    Raises `UsageError` for an unknown host, and for an address that other machines can reach if `access` does not allow
-    them; `PortInUse`; `StateError` for another refusal of the system.
+    Raises `UsageError` for an unknown host, or if other machines could connect but `access` does not allow them;
+    `PortInUse`; `StateError` if the system refuses for another reason.
     """
     try:
         family, *_, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

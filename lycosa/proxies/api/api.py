@@ -232,7 +232,7 @@ class Api:
 
 
 def done_response(found: bool) -> Response:
-    """Return the response to a change. Raises `HTTPException` (404)."""
+    """Return the response to a change. Raises `HTTPException` (404) if the proxy was not found."""
     if not found:
         raise HTTPException(404, "there is no such proxy")
     return json_response(DoneResponse(done=True))

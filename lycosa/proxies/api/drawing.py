@@ -54,7 +54,7 @@ def sparkline(values: Sequence[float | None]) -> Sparkline | None:
 
 
 def bar(counts: Mapping[ProxyState, int]) -> list[BarPart]:
-    """Return a bar. States without proxies have no part."""
+    """Return the parts of a bar. States without proxies have none."""
     present = [(state, counts[state]) for state in ProxyState if counts.get(state)]
     total = sum(count for _, count in present)
     # Small parts are widened first, so the sum may exceed BAR: all are scaled to fit.

@@ -23,7 +23,7 @@ LOAD_MAX = 0.05
 IDLE_AFTER_S = 600.0
 SAMPLES_MAX = 60
 SERIES_MAX = 3_000
-"""Beyond it the least recently sampled series is forgotten."""
+"""Beyond this number, the least recently sampled series is forgotten."""
 
 TARGETS_MAX = 50
 """Number of targets that are sampled: those with the most active leases."""

@@ -1,11 +1,11 @@
-"""Checks proxies: sends requests through each proxy to a judge, and to the sites that it must serve.
+"""Checks proxies: sends requests through each proxy to a judge, and to the sites that the proxy must serve.
 
     checker = Checker(Checks(judges=...), judge_fetcher, site_fetcher)    # or `app.proxies.checks.open_checker`
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
 A check has two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. Each request has a
-timeout. Only a check during which the judge fails is repeated, up to ATTEMPTS_MAX checks in all, so every check ends.
+timeout. If the judge fails meanwhile, the check is repeated, up to ATTEMPTS_MAX in all.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ async def record_finding(pool: ProxyPool, finding: Finding, checks: Checks, now:
 async def check_pool(
     pool: ProxyPool, checker: Checker, now: Callable[[], float], keys: Collection[str] | None = None
 ) -> AsyncGenerator[Finding]:
-    """Check proxies of a pool once. Record and yield each finding. Raises `NoJudge`, `StateError`."""
+    """Check all or some (`keys`) proxies of a pool once. Record and yield findings. Raises `NoJudge`, `StateError`."""
     proxies = [view.proxy for view in await pool.proxies() if keys is None or view.proxy.key in keys]
     async with aclosing(checker.check_all(proxies)) as findings:
         async for finding in findings:

@@ -43,7 +43,7 @@ HEAD_MAX = 16_384
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24
 CERTIFICATE_DAYS = 3650
-"""Long, because checkers identify the judge by its public key."""
+"""Long, because checkers identify the judge by its public key only."""
 
 OPENSSL_TIMEOUT_S = 30.0
 CURVE = ("-pkeyopt", "ec_paramgen_curve:prime256v1")
@@ -166,7 +166,7 @@ async def _listen(server: HttpServer, host: str, port: int, context: ssl.SSLCont
 
 
 def _path(target: str) -> str:
-    """Return the path of a request target, which a proxy may have left as a full URL."""
+    """Return the path of a request target, which may be a full URL that a proxy passed on."""
     if target.startswith("/"):
         return target
     try:

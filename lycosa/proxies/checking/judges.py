@@ -58,7 +58,7 @@ class Judges:
         return ready[next(self._rotation) % len(ready)]
 
     async def is_answering(self, judge: ReadyJudge, since: float) -> bool:
-        """Return whether a judge has answered without a proxy since this loop time, or does now."""
+        """Return whether a judge has answered without a proxy at or after the loop time `since`, or answers now."""
         async with self._lock:
             known = self._ready.get(judge.address.url)
             if known is None or known[1] < since:

@@ -20,13 +20,13 @@ REQUESTS_MAX = 10_000
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Maximum number of proxies that are blamed for a 403 of one page. For further proxies the 403 counts as a MISS: the
-page may be forbidden for everybody, and must not ban all proxies of its site."""
+"""Maximum number of proxies blamed for a 403 of one page. Further 403s count as a MISS: a page that is forbidden for
+everybody must not ban all proxies of its site."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempts:
-    """The failures of a request, the keys of the proxies that failed, and the number of 403s."""
+    """The number of failures of a request, the keys of the proxies that failed, and the number of 403s."""
 
     count: int = 0
     proxies: frozenset[str] = frozenset()

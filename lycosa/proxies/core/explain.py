@@ -111,7 +111,7 @@ def explain(
 
 
 def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: float) -> list[ProxyVerdict]:
-    """Explain for a pool in memory. An unknown target is not added."""
+    """Return the verdicts for a pool in memory. An unknown target is not added to the pool."""
     found = pool.targets.get(target) or TargetPool(pool.policy_of(target))
     found.expire(now)
     bound = found.session_key(request.session, now) if request.session else None
@@ -124,12 +124,12 @@ def explain_pool(pool: GlobalPool, target: str, request: ProxyRequest, now: floa
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
-    """Return whether only the global pool knows the reason, because the obstacle affects all targets."""
+    """Return whether a verdict lacks its reason: only the global pool knows the reasons that affect all targets."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
 def with_reason(verdict: ProxyVerdict, reasons: Mapping[str, str]) -> ProxyVerdict:
-    """Add a missing reason. `reasons`: by proxy key."""
+    """Add a missing reason from `reasons`, which are by proxy key."""
     return verdict._replace(reason=reasons.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
@@ -162,9 +162,9 @@ def verdict_text(verdict: ProxyVerdict, format_time: Callable[[float], str], *, 
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """The next draw. `places`: the place of each ready proxy in the order of use, by key.
+    """The draw of the next proxy. `places`: place of each ready proxy in the order of use, by key.
 
-    `drawn`: the keys of the proxies to draw from, all in `tier`. `bound`: the proxy bound to the session.
+    `drawn`: keys of the proxies to draw from, all in `tier`. `bound`: key of the proxy bound to the session.
     """
 
     snapshot: TargetSnapshot
@@ -211,7 +211,7 @@ def _fill(
     request: ProxyRequest,
     now: float,
 ) -> tuple[set[str], list[tuple[str, ProxyFacts]]]:
-    """Let proxies join as `GlobalPool.acquire` does. Return their keys, and the other proxies."""
+    """Let proxies join as in `GlobalPool.acquire`. Return their keys, and the proxies that did not join."""
     joining, spare = set[str](), []
     usable = sum(member.usable and request.has_tags(member) for member in target.members.values())
     missing = 0 if snapshot.is_filled else snapshot.policy.members - usable

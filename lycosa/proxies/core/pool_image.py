@@ -52,7 +52,7 @@ decode = msgspec.msgpack.Decoder(Image).decode
 
 
 def image_of(pool: GlobalPool, at: float = 0.0) -> Image:
-    """Return the image of a pool. They share objects: encode the image before the pool changes."""
+    """Return the image of a pool. Both share objects: encode the image before the pool changes."""
     return Image(
         list(pool.proxies.values()),
         [pool.health[key] for key in pool.proxies],

@@ -44,7 +44,9 @@ COLONS = re.compile(
 """[scheme://]host:port:user:password, as providers print it, without percent-encoding."""
 
 REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
-"""An address where the login is expected: the two are swapped. Error messages would quote the login as the host."""
+"""An address where the login is expected: the two are swapped. This has an error message of its own, because other
+messages would quote the login as the host.
+"""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
@@ -165,7 +167,7 @@ def _host(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return invalid text without the part that may be a login."""
+    """Quote an invalid address without the part that may be a login."""
     rest = text.rpartition("@")[2]
     safe = SAFE.match(rest)
     kept = safe[0] if safe else ""

@@ -55,7 +55,7 @@ def read_table(values: object, kind: type[T], place: str, *, secret: bool = Fals
 
 
 def refuse_unknown(keys: Collection[object], known: Collection[str], place: str) -> None:
-    """Raise `BadSetting` for the first unknown key, with the most similar known key or all of them."""
+    """Raise `BadSetting` for the first unknown key. The message has the most similar known key, or all known keys."""
     unknown = next((str(key) for key in keys if key not in known), None)
     if unknown is not None:
         near = get_close_matches(unknown, known, n=1)
@@ -64,7 +64,7 @@ def refuse_unknown(keys: Collection[object], known: Collection[str], place: str)
 
 
 def shown(value: object) -> str:
-    """Return a wrong value as quoted in errors."""
+    """Return a wrong value for an error message, shortened."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
@@ -117,7 +117,7 @@ def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> 
 
 
 def _plain(node: Any) -> Any:
-    """Return a type without its metadata, and without None if it is a union."""
+    """Return a type without metadata; of a union, the first type that is not None."""
     if isinstance(node, inspect.Metadata):
         return _plain(node.type)
     if isinstance(node, inspect.UnionType):

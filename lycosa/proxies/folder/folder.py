@@ -36,7 +36,7 @@ JOURNAL_MIN = 4 << 20
 """A new image replaces a journal that is longer than this (in bytes), and longer than the current image."""
 
 RECORD_MAX = 4 << 20
-"""In bytes. Instead of a longer record, a new image is written."""
+"""In bytes. A new image is written instead of a longer record."""
 
 WHEN_FULL = " for the pool of proxies: the pool continues when you free some space"
 REPAIR = "restore the folder from a copy, or delete it and add the proxies again"
@@ -225,7 +225,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
 
 
 def _has_frame_after(data: bytes, at: int, generation: int) -> bool:
-    """Return whether a valid frame follows. The invalid frame at `at` is then not the last one."""
+    """Return whether a valid frame follows the invalid one at `at`."""
     return any(frame_at(data, each, generation) is not None for each in range(at + 1, len(data)))
 
 

@@ -108,9 +108,9 @@ class PoolStore:
         return bool(changed)
 
     def _measure_set_back(self) -> float:
-        """Return by how many seconds the clock was set back since the last change.
+        """Return the seconds that the clock was set back since the last change.
 
-        If `now` ignored this, all leases and pauses would last longer.
+        Without this correction, leases and pauses would last longer.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:
@@ -184,7 +184,7 @@ class EmbeddedPool(PoolMethods):
             await remote_pool.close()
 
     async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the pool. If the owner ends meanwhile, call it again with the next owner."""
+        """Call a method of the pool. If the owner ends meanwhile, repeat the call with the next owner."""
         if self._owner is not None:
             return await getattr(self._owner.pool, name)(*args, **kwargs)
         deadline = time.monotonic() + kwargs.get("wait_s", 0.0)
@@ -213,7 +213,7 @@ class EmbeddedPool(PoolMethods):
             return pool
 
     async def _join(self) -> None:
-        """Own the folder, or connect to its owner. While an owner starts or ends, both fail: repeat."""
+        """Own the folder, or connect to its owner. Repeat, because both fail while an owner starts or ends."""
         started, pause_s, is_reported = time.monotonic(), RETRY_S, False
         while True:
             try:

@@ -80,8 +80,10 @@ class RemotePool(RpcClient, PoolMethods):
 
 
 async def connect(path: Path) -> RemotePool:
-    """Return the pool behind a socket. Raises OSError or `OwnerGone` if no process serves it,
-    `NewerState` if it has another version."""
+    """Return the pool behind a socket.
+
+    Raises `OSError` or `OwnerGone` if no process serves it, `NewerState` if it has another version.
+    """
     pool = RemotePool(path)
     await pool.connect(HELLO_TIMEOUT_S)
     return pool

@@ -1,4 +1,4 @@
-"""The server at the socket of a pool in a folder, for other processes.
+"""Serves a pool in a folder to other processes, through a socket.
 
 The leases of a disconnected client expire. A lease that could not be sent is released at once.
 """

@@ -1,8 +1,9 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one shared buffer: received bytes are passed on before the next connection reads. A tunnel
-therefore copies no bytes, and an idle tunnel needs no buffer. A side that cannot write all bytes at once keeps the
-buffer, and a new one is shared. Reading from its peer then pauses, so each side keeps at most one buffer.
+All connections read into one shared buffer, because received bytes are passed on before the next connection reads.
+A tunnel therefore copies no bytes, and an idle tunnel needs no buffer. If a side cannot write all bytes at once, it
+keeps this buffer, and all connections share a new one. The other side of its tunnel then stops reading for a while,
+so each side keeps at most one buffer.
 """
 
 from __future__ import annotations
@@ -107,10 +108,10 @@ class BufferedConnection(asyncio.BufferedProtocol):
         other.resume()
 
     def on_data(self, data: bytes) -> None:
-        """Called with received bytes, unless there is a tunnel."""
+        """Called with received bytes, except in a tunnel."""
 
     def on_close(self, how: str) -> None:
         """Called at the end of the connection. `how` is "lost" or "closed"."""
 
     def on_writable(self, *, is_writable: bool) -> None:
-        """Called when the write buffer is full and when it has drained, unless there is a tunnel."""
+        """Called when the write buffer is full and when it has drained, except in a tunnel."""

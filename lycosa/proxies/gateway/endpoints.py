@@ -18,7 +18,10 @@ from lycosa.proxies.gateway.routing import GatewayContext
 REPORT, CHOICES = b"/v1/report", b"/v1/choices"
 METHODS = {REPORT: b"POST", CHOICES: b"GET"}
 JSON = "application/json"
-HELP = "this is a proxy: send requests through it; POST /v1/report for reports, GET /v1/choices?site=SITE for reasons\n"
+HELP = (
+    "this is a proxy: send requests through it; POST /v1/report reports an outcome, "
+    "GET /v1/choices?site=SITE shows why proxies were chosen\n"
+)
 
 
 class EndpointResponse(NamedTuple):
@@ -56,8 +59,10 @@ async def _report(context: GatewayContext, user: GatewayUser, head: RequestHead,
 
 
 def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, query: bytes) -> EndpointResponse:
-    """Return why proxies were chosen for a site: for the last leases of the account, or of all clients if the gateway
-    has no accounts."""
+    """Return the last choices of proxies for a site, with the reason for each choice.
+
+    These are the choices for the account, or for all clients if the gateway has no accounts.
+    """
     if not context.accounts and not _is_local(head):
         raise Forbidden("use the address of this machine, or localhost, in the URL")
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
@@ -71,7 +76,7 @@ def _choices(context: GatewayContext, user: GatewayUser, head: RequestHead, quer
 
 
 def _is_local(head: RequestHead) -> bool:
-    """The Host must be an address or localhost. Any other name may be a hostile site (DNS rebinding)."""
+    """Return whether the Host is an address or localhost. Other names may be hostile (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 

@@ -112,7 +112,7 @@ class Exchange:
             self._upstream.pause()
 
     def fail(self, error: BadMessage) -> None:
-        """End the exchange: the request body is invalid."""
+        """End the exchange, because the request body is invalid."""
         self._body_error = error
         self._fail(error)
 
@@ -140,8 +140,8 @@ class Exchange:
         self._lease, self._latency_s = lease, None
         self._rules = self._context.rules_of(lease.proxy_lease.target)
         proxy = lease.proxy_lease.proxy
-        # An HTTP proxy receives the request with its full URL, unless the address is pinned. Otherwise the proxy first
-        # opens a tunnel to the host.
+        # An HTTP proxy receives the request with its full URL. A SOCKS proxy first opens a tunnel to the host; so does
+        # an HTTP proxy if the address is pinned.
         absolute = proxy.scheme in ("http", "https") and not route.pinned
         key = (proxy.key, "" if absolute else self._to.authority)
         login = proxy_authorization(proxy) if absolute else b""
@@ -188,7 +188,7 @@ class Exchange:
             self._client.pause()
 
     def _take_idle(self, key: UpstreamKey) -> Upstream | None:
-        """The proxy may be closing an idle connection, so the request must be repeatable."""
+        """Return an idle connection, but only for a repeatable request: the proxy may be closing the connection."""
         is_repeatable = self._head.method in IDEMPOTENT and self._replay is not None
         return self._context.idle_connections.take(key) if is_repeatable else None
 
@@ -234,7 +234,7 @@ class Exchange:
             if head.status >= 200:
                 self._start_response(head)
             elif head.status == 101:
-                raise BadMessage("the server switched to another protocol without a request")
+                raise BadMessage("the server switched to another protocol without being asked to")
             elif self._head.minor:  # HTTP/1.0 has no interim responses
                 self._client.send(encode_response(head))
 

@@ -56,7 +56,7 @@ class Gateway:
         self.context.counts.clients = len(self._clients)
 
     async def check_timeouts(self) -> None:
-        """Runs until cancelled."""
+        """Check timeouts until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SWEEP_S)
@@ -67,7 +67,7 @@ class Gateway:
             self.context.idle_connections.close_expired(now)
 
     async def renew_leases(self) -> None:
-        """Runs until cancelled, also while the store is unreachable."""
+        """Renew the leases until cancelled, also while the store is unreachable."""
         while True:
             await asyncio.sleep(RENEW_S)
             try:
@@ -81,7 +81,7 @@ class Gateway:
         self.on_fast_stop()
 
     async def stop(self) -> None:
-        """Close all connections after the grace period for open requests and tunnels, and release the leases."""
+        """Close all connections after a grace period for open requests and tunnels, and release the leases."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         grace_end = loop.time() + self.context.limits.grace_s

@@ -18,7 +18,7 @@ from lycosa.proxies.gateway.responses import LEASE_FIELD, encode_own_response, e
 from lycosa.proxies.gateway.routing import GatewayContext, run_attempts
 
 REFUSALS_MAX = 5
-"""Refused requests, such as wrong logins, after which the connection is closed."""
+"""Number of refused requests, such as wrong logins, after which the connection is closed."""
 
 TUNNEL_OPENED = b"HTTP/1.1 200 Connection established\r\n"
 
@@ -98,7 +98,7 @@ class HttpProtocol:
             self._client.close()
 
     def _start_request(self, head: RequestHead, rest: bytes) -> None:
-        """If this raises, the connection must be closed: it is unknown where the next request starts."""
+        """Raises `LycosaError`: then close the connection, because it is unknown where the next request starts."""
         body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
             raise BadMessage("Expect: only 100-continue is supported", 417)

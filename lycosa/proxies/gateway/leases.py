@@ -1,7 +1,7 @@
 """The leases of a gateway: one for each request or tunnel, or one for all concurrent uses by a session.
 
 A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients are outcomes, too.
-A bad report ends the lease and its tunnels at once: the next request of the session gets another proxy. A bad report
+A bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
 after the end of the lease bans the proxy for the target.
 """
 
@@ -34,7 +34,9 @@ LATE_BAN_S = 300.0
 """Duration of the ban after a late report without `retry_after`."""
 
 OUTCOMES_MAX = 10_000
-"""When a lease has this many outcomes, only bad ones are added: the lease of a session that never pauses never ends."""
+"""When a lease has this many outcomes, only bad ones are added. This limits the memory of a lease that never ends
+because its session never pauses.
+"""
 
 RENEWALS = 3
 """A lease is renewed after 1 / RENEWALS of its duration."""
@@ -97,7 +99,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Call `release` after the use. Raises `NoProxy`, `StateError`."""
+        """Return a lease, for `release` after its use. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)
@@ -119,7 +121,7 @@ class GatewayLeases:
             await self._end(lease)
 
     async def report(self, user: GatewayUser, report: ClientReport) -> str:
-        """Return the result of a client's report. Raises `Forbidden` (404) if the client has no such lease."""
+        """Record a client's report. Return the answer. Raises `Forbidden` (404) if the client has no such lease."""
         lease = self._find(user, report)
         outcome = report.to_outcome()
         self._counts.reports += 1

@@ -1,4 +1,4 @@
-"""What all clients of a gateway share, the route to a destination, and attempts through several proxies."""
+"""The context that all clients of a gateway share. Also finds the route to a destination, and tries several proxies."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from lycosa.proxies.gateway.upstream import Dialer, IdleConnections
 
 @dataclass(frozen=True)
 class GatewayContext:
-    """`target_of(host)` returns the target if the user name has no `site`. `rules_of(target)` returns outcome rules.
+    """What all clients share. `target_of(host)` returns the target if the user name has no `site`.
 
-    `now` returns unix seconds, from the pool's clock.
+    `rules_of(target)` returns outcome rules. `now` returns unix seconds, from the pool's clock.
     """
 
     limits: Limits
@@ -56,7 +56,7 @@ class ProxyTask(Protocol):
 
 
 class Route(NamedTuple):
-    """The route to a destination. `address`: resolved, or "". `pinned`: proxies get the address instead of the name."""
+    """The route to a destination. `address`: "" if not resolved. `pinned`: proxies get the address, not the name."""
 
     to: Destination
     address: str = ""
@@ -64,7 +64,7 @@ class Route(NamedTuple):
 
 
 async def destination_for(context: GatewayContext, route: Route, proxy: Proxy) -> Destination:
-    """Return what to send to a proxy: an address if it is pinned or the proxy needs one, else the name."""
+    """Return the destination for a proxy: an address if it is pinned or the proxy needs one, else the name."""
     if route.to.is_address or not (route.pinned or proxy.scheme in ADDRESS_SCHEMES):
         return route.to
     return Destination(route.address or await _resolve(context, route.to), route.to.port)

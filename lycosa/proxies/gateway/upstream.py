@@ -1,4 +1,4 @@
-"""Connections to proxies, or through proxies to a host. Idle connections are kept for the next request."""
+"""Connections to proxies, or through them to a host. Idle connections are kept for later requests."""
 
 from __future__ import annotations
 

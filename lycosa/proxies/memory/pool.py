@@ -1,4 +1,4 @@
-"""A pool in the memory of one process: adds a clock, randomness and a wait queue for callers to `GlobalPool`."""
+"""A pool in the memory of one process: `GlobalPool` with a clock, randomness and a wait queue for callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
 
 
 class LocalPool:
-    """A `ProxyPool` in memory. The state is lost with the process, unless the caller stores `pool`."""
+    """A `ProxyPool` in memory. Its state is lost with the process, unless the caller stores `pool`."""
 
     def __init__(
         self,

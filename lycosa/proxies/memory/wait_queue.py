@@ -1,4 +1,4 @@
-"""Queues callers that wait for a proxy of one target, in one process: first come, first served, without polling."""
+"""Queues the callers of one process that wait for a proxy of one target: first come, first served, without polling."""
 
 from __future__ import annotations
 

@@ -20,14 +20,15 @@ from lycosa.proxies.redis.scripts import POOL_KEYS, POOL_SCRIPT, TARGET_SCRIPT, 
 from lycosa.proxies.redis.target_script import TargetCall, decode_answers, encode_calls
 
 BATCH_MAX = 32
-"""Calls in one round trip; calls that must go together may exceed it."""
+"""Maximum number of calls in one round trip. Calls that must go together may exceed it."""
 
 TRIPS_MAX = 2
-"""Concurrent round trips for one target. A second one starts only with a full batch: the process handles the answers to
-one batch while the server executes the next."""
+"""Maximum number of concurrent round trips for one target. With two, the process handles the answers to one batch
+while the server executes the next. The second round trip starts only with a full batch.
+"""
 
 CONNECTIONS_MAX = 64
-"""Concurrent round trips of the process."""
+"""Maximum number of concurrent round trips of the process."""
 
 
 class PoolCalls:
@@ -101,7 +102,7 @@ class CallBatcher:
         self._loop.call_soon(self._start_trips)
 
     def add(self, calls: Sequence[TargetCall]) -> asyncio.Future[list[Any]]:
-        """The calls go in the same round trip. The future gets their answers."""
+        """Add calls for the same round trip. The future gets their answers."""
         answers: asyncio.Future[list[Any]] = self._loop.create_future()
         self._pending.append(PendingCalls(calls, answers))
         before, self._count = self._count, self._count + len(calls)

@@ -20,11 +20,12 @@ FLUSH_S = 0.2
 """Seconds between two reports. An outcome that blames the proxy is sent at once."""
 
 PROXIES_MAX = 10_000
-"""Proxies with unsent outcomes. Outcomes of further proxies are dropped."""
+"""Maximum number of proxies with unsent outcomes. Outcomes of further proxies are dropped."""
 
 OUTCOMES_MAX = 16
-"""A report contains the last OUTCOMES_MAX outcomes of a proxy and, of the outcomes before these, the last OUTCOMES_MAX
-that have a latency. Only the first request of a connection has a latency."""
+"""A report contains the last OUTCOMES_MAX outcomes of a proxy. Of the older outcomes, it contains the last
+OUTCOMES_MAX that have a latency, because only the first request of a connection has one.
+"""
 
 BUFFER_MAX = 4 * OUTCOMES_MAX
 """When a proxy has this many unsent outcomes, those that the report would not contain are dropped."""

@@ -49,7 +49,7 @@ ANSWER_MAX_S = 5.0
 """Seconds to wait for the server's answer if the caller's `wait_s` is shorter."""
 
 WHY_MAX_S = 2.0
-"""Time to find out why a request got no proxy."""
+"""Maximum time to find out why a request got no proxy."""
 
 
 class RedisPool:

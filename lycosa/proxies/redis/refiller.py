@@ -21,9 +21,9 @@ REFRESH_S = 1.0
 
 
 class Refiller:
-    """Refills targets. A filled target counts as not filled once `version` has changed.
+    """Refills targets. A target no longer counts as filled after `version` has changed.
 
-    `on_changed` is called when tags or prices may have changed, or a proxy may have been removed.
+    `on_changed` is called when tags or prices may have changed, or proxies may have been removed.
     """
 
     def __init__(

@@ -78,13 +78,13 @@ def pool_prefix(pool_name: str) -> str:
 
 
 def target_prefix(pool_name: str, target_name: str) -> str:
-    """Each target has its own hash tag, so a cluster spreads the targets."""
+    """Return the prefix of the keys of a target. Its hash tag is unique, so a cluster spreads the targets."""
     return f"lycosa:proxies:{{{pool_name}/{quote(target_name, safe='/:')}}}:"
 
 
 def keys_of(prefix: str) -> tuple[str, str]:
     """Return the KEYS of a call: the prefix, which never exists as a key, and a key that exists.
 
-    Given both, a cluster that is moving the keys to another server answers TRYAGAIN until all keys are moved.
+    If a call has both, a cluster that is moving the keys to another server answers TRYAGAIN until all keys are moved.
     """
     return (prefix, prefix + POOL_KEYS["proxies"])

@@ -127,7 +127,7 @@ def script_of(policy: TargetPolicy) -> TargetScript:
 
 
 def kind_of(request: ProxyRequest) -> str:
-    """Return the tags of a request as text. A target is filled for each kind separately."""
+    """Return the kind of a request: its tags as text. A target is filled for each kind separately."""
     if not request.tags:
         return ""
     return "\0".join(f"{name}={value}" for name, value in sorted(request.tags.items()))

@@ -1,4 +1,7 @@
-"""Queues the callers of one process that wait for a proxy on Redis. One call to the server serves many, in order."""
+"""Queues the callers in this process that wait for a proxy from a pool on Redis.
+
+One call to the server serves many, in order.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ RETRY_MIN_S, RETRY_MAX_S = 0.01, 0.25
 proxies meanwhile."""
 
 CHECK_SHARE = 20
-"""The search for timed-out callers takes at most 1/CHECK_SHARE of the time, however many callers wait."""
+"""The search for timed-out callers takes at most about 1/CHECK_SHARE of the time, however many callers wait."""
 
 NEVER = float("inf")
 
@@ -162,7 +165,7 @@ class RedisWaitQueue:
         return some
 
     def _hand_out(self, some: Sequence[RedisWaiter], answers: Sequence[list[Grant] | Wait]) -> None:
-        """Callers without a grant return to the front of the queue."""
+        """Pass on the answers. Callers without a grant return to the front of the queue."""
         left = []
         for waiter, answer in zip(some, answers, strict=True):
             if isinstance(answer, Wait):

@@ -6,7 +6,7 @@ DIR/bells/     see `wakeup_pipes`
 
 Every operation runs in `change`: lock, begin, read the state, run the caller's block, wake the members that can
 continue, write the state, commit, unlock. A process killed before the commit has changed nothing. The database is
-SQLite instead of LMDB: the folder may be damaged or hostile, and a wrong pointer in a file of LMDB crashes the process.
+SQLite, not LMDB: the folder may be damaged or hostile, and a wrong pointer in an LMDB file crashes the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
 """Maximum number of members (open queue objects) of one queue: each has an open file for every other."""
 CHECKPOINT_PAGES = 4000
-"""Size of SQLite's log, in pages, at which the log is moved into the database."""
+"""SQLite's log is moved into the database when it has this many pages."""
 BUSY_S = 30.0
 """How long to wait for another program that locks the database without the lock file."""
 
@@ -60,13 +60,16 @@ SETTINGS = (
 )
 DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 FULL = "for the queue; nothing is lost: free some space and continue"
+"""The end of the message of `StorageFull`, which begins with "no space left" (`infra.sqlite.storage_error`)."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class FolderMember(msgspec.Struct, array_like=True):
     """An open queue object. `got` counts items that it took and has not reported done.
 
-    `waits` is a bit set of ITEMS, ROOM and DONE. `room` is the smallest number of free places for which a thread waits.
+    `waits` is a bit set of ITEMS, ROOM and DONE. `room` is the number of free places for which a thread waits; if
+    several threads wait, the smallest of their numbers.
     """
 
     got: Count = 0
@@ -75,7 +78,7 @@ class FolderMember(msgspec.Struct, array_like=True):
 
 
 class QueueState(msgspec.Struct, array_like=True):
-    """The state of a queue, for all processes. `size` items are available; `generation` counts changes of `members`."""
+    """The state that all processes share. `size` items are available; `generation` counts changes of `members`."""
 
     order: Order
     codec: str
@@ -92,15 +95,18 @@ class QueueState(msgspec.Struct, array_like=True):
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def register(self, number: int, event: int, room: int = 0) -> None:
-        """If several threads wait for room, the smallest `room` counts."""
+        """Keep the smallest `room` if several threads wait for room."""
         member = self.members[number]
         member.waits |= event
         if room:
             member.room = min(room, member.room or room)
 
     def report_done(self, number: int, count: int) -> None:
-        """Subtract `count` from the items that this member took; subtract the rest from those of members that handed
-        theirs to it."""
+        """Subtract `count` from the number of items that this member took and has not reported done.
+
+        If `count` is larger than this number, subtract the rest from the numbers of other members: they took items and
+        handed them to this member.
+        """
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
@@ -242,7 +248,8 @@ class QueueFolder:
 
     @staticmethod
     def _wake(pipes: WakeupPipes, numbers: list[int], state: QueueState) -> None:
-        # Wake before the commit: woken members wait for the lock. If this process dies here, they remain registered.
+        # Wake before the commit: woken members must wait for the lock anyway. If this process dies before the commit,
+        # the stored state still has their `waits`, so a later change can wake them again.
         pipes.wake(numbers)
         for number in numbers:
             state.members[number].waits = state.members[number].room = 0
@@ -289,7 +296,7 @@ class QueueFolder:
         return pipes
 
     def _update_members(self, database: sqlite3.Connection, state: QueueState, pipes: WakeupPipes) -> None:
-        """Watch the current members, and put back the items that dead members lease."""
+        """Watch the current members, and put back the leased items of dead members."""
         if self.member not in state.members:
             lost = f"its pipe in {PIPES}/ is gone, so other processes consider this one dead"
             raise StorageError(f"{self.path}: {lost}; open the queue again")
@@ -317,7 +324,7 @@ def _commit(database: sqlite3.Connection, state: QueueState, before: bytes) -> N
 
 
 def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None:
-    """Remove a member, and put back the items that it leases."""
+    """Remove a member, and put back its leased items."""
     moved = database.execute(
         "INSERT INTO items SELECT id, rank, attempts + 1, value FROM leased WHERE member = ?", (number,)
     ).rowcount

@@ -40,7 +40,7 @@ Read = TypeVar("Read")
 
 
 class QueueFormat(NamedTuple):
-    """How the queue is created, or must have been created. A `maxsize` of None changes nothing."""
+    """An existing queue must have the same `order` and `codec`. A `maxsize` of None leaves the maximum unchanged."""
 
     order: str
     codec: str
@@ -49,7 +49,7 @@ class QueueFormat(NamedTuple):
 
 @dataclass(slots=True)
 class CallSlot:
-    """A slot for one call at a time: the number of its last call, and of the last whose reply arrived."""
+    """A slot for one call at a time: the numbers of its last call, and of the last call whose reply arrived."""
 
     index: int
     number: int = 0
@@ -150,7 +150,7 @@ class QueueMember:
         self._server.close()
 
     def after_fork(self) -> None:
-        """A forked child joins as its own member on its first call."""
+        """Let a forked child join as a new member on its first call."""
         self._server.forget_connections()
         self._reset()
 
@@ -251,9 +251,9 @@ class QueueMember:
         sleep(FAILED_PAUSE_S)
 
     def _held_leases(self) -> list[object]:
-        """The number of slots, the number of each slot's last call, and the leases held.
+        """Return the number of slots, the number of each slot's last call, and the leases held.
 
-        The server does not check leases of later calls.
+        The numbers tell the server which leases to check: it does not check leases of later calls.
         """
         numbers = [slot.number for slot in self._slots]
         return [len(numbers), *numbers, *self._held.copy()]

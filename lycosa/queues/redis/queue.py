@@ -1,7 +1,7 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It behaves like `FolderQueue`. Each call is one script (`lua/`), which runs as a whole or not at all; all keys of a
-queue have the same hash tag. A leased item returns to its place once its process has been silent for
+It behaves like `FolderQueue`. Each call is one script (`lua/`), which runs as a whole or not at all. All keys of a
+queue have the same hash tag. Leased items return to their positions once their process has been silent for
 `member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
 """
 

@@ -80,7 +80,7 @@ class QueueServer(RedisServer):
             self._client.close()
 
     def forget_connections(self) -> None:
-        """In a forked child: the connections belong to the parent."""
+        """Called in a forked child: the connections belong to its parent."""
         self._client = None
 
     def _connected(self) -> Any:

@@ -69,7 +69,7 @@ def parse_output(text: str) -> OutputTarget:
 
 
 def _suffix(path: str) -> str:
-    """Return the text after the last dot of a file name, with the word before it if it is the suffix of a codec."""
+    """Return the suffix of a file name without its dot; both suffixes of a compressed file (csv.gz)."""
     words = path.rpartition("/")[2].lstrip(".").split(".")[1:]
     return ".".join(words[-2:] if words and words[-1].lower() in CODECS else words[-1:])
 

@@ -47,7 +47,7 @@ class BadTorrentLine(LycosaError):
 
 
 class FilesUnknown(LycosaError):
-    """A line without `files`, or without any file in them. `record` has the other fields of the line."""
+    """A line that lists no files. `record` has its other fields."""
 
     def __init__(self, record: TorrentRecord) -> None:
         super().__init__("the files are not known")

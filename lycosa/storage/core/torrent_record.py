@@ -1,4 +1,4 @@
-"""The stored metadata of torrents, and the policy that says which torrents are stored."""
+"""The stored metadata of torrents, and the policy that decides which torrents are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HASHED_BYTES = 32
 NUMBER_MAX = 2**63 - 1
 PEERS_MAX = 65_535
 EVICTED_S = 90 * 86_400
-"""Seconds after an eviction in which the torrent is not stored again."""
+"""Seconds for which an evicted torrent is not stored again."""
 
 
 class StoredFile(NamedTuple):
@@ -90,7 +90,7 @@ NO_FILES = StoredFiles(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class StoredTorrent:
-    """A stored record, possibly with the first files only. `id` is never reused. `counted` is None before the first
+    """A stored record, possibly with only its first files. `id` is never reused. `counted` is None before the first
     count."""
 
     id: int
@@ -202,7 +202,7 @@ def hashed_key(infohash: bytes) -> bytes:
 
 
 def other_keys(torrents: Iterable[Sequence[bytes]]) -> dict[bytes, bytes]:
-    """Return the other key for each key of a hybrid torrent. `torrents` are the infohashes of each torrent."""
+    """Map each key of a hybrid torrent to its other key. `torrents` are the infohashes of each torrent."""
     pairs = [(key_of(v1), key_of(v2)) for v1, v2 in (each for each in torrents if len(each) == 2)]
     return dict(pairs) | {v2: v1 for v1, v2 in pairs}
 

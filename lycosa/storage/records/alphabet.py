@@ -1,7 +1,7 @@
-"""Encodes a text with one byte for each character. Its characters that are not ASCII, at most 128, are its alphabet.
+"""Encodes a text with one byte per character. The non-ASCII characters of the text, at most 128, are its alphabet.
 
-UTF-8 takes 2 to 4 bytes for such a character, and zstd leaves about half of them. The stored alphabet pays only if its
-characters occur often enough.
+UTF-8 takes 2 to 4 bytes for a non-ASCII character, and zstd removes only about half of them. Storing the alphabet pays
+off only if its characters occur often enough.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lycosa.storage.records.size_bits import pack_sizes, unpack_sizes
 
 LETTERS_MAX = 128
 USES_MIN = 3
-"""Minimum mean number of occurrences of a character."""
+"""Minimum mean number of occurrences of a character in the alphabet."""
 UNDEFINED = "\ufffe"
-"""What Python's tables of characters contain for bytes without a character."""
+"""Stands for a byte without a character in Python's character maps."""
 _ASCII = bytes(range(128)).decode()
 
 
@@ -30,7 +30,7 @@ def alphabet_of(text: str) -> str:
 
 
 def encode(text: str, alphabet: str) -> bytes:
-    """Return the text, with a byte for each character."""
+    """Return the text with one byte per character."""
     return codecs.charmap_encode(text, "strict", codecs.charmap_build(_table(alphabet)))[0]
 
 
@@ -45,7 +45,7 @@ def pack(alphabet: str) -> bytes:
 
 
 def unpack(packed: bytes, letters: int) -> str:
-    """Return an alphabet, which has this number of letters. Raises `ValueError`."""
+    """Return the alphabet, which has this many letters. Raises `ValueError`."""
     if letters > LETTERS_MAX:
         raise ValueError(f"an alphabet of {letters} letters")
     steps = accumulate(unpack_sizes(packed, letters), initial=ord(_ASCII[-1]))

@@ -1,7 +1,7 @@
-"""The changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
+"""Changes that are not indexed yet: torrents after the last indexed id, and rows of `torrent_changes`.
 
-A torrent is listed when `changes`, `scan` or `mark_listed` includes it. `torrent_changes` has no rows above the largest
-listed id, so without an index it is empty.
+A torrent counts as listed once `changes`, `scan` or `mark_listed` has included it. `torrent_changes` has no rows above
+the largest listed id, so without an index it is empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import SEARCHED, Row, searched_torrents
 
 UNCHANGED, NEW = 0, 1
-"""The tokens of an indexed torrent, and of one that is not indexed and has not changed since it was stored."""
+"""The tokens of an indexed torrent, and of a torrent that is not indexed and has not changed since it was stored."""
 TOKEN_BITS = 31
 
 
@@ -28,7 +28,7 @@ class ChangedRow(NamedTuple):
 
 
 def decoded(changed: Sequence[ChangedRow]) -> list[Change]:
-    """Return these changes. Raises `StorageError`."""
+    """Decode the rows of these changes. Raises `StorageError`."""
     torrents = {each.id: each for each in searched_torrents([each.row for each in changed if each.row is not None])}
     return [Change(each.id, each.token, torrents.get(each.id)) for each in changed]
 

@@ -34,9 +34,9 @@ EPOCH = 1_700_000_000
 NUMBERS = 1 << 64
 PIECE_BITS_MAX = 63
 PATHS_AT_ONCE = 16
-"""Paths that are decoded together. A caller that needs only the first paths does not wait for the others."""
+"""Paths decoded at a time, so that a caller that needs only the first paths does not wait for all."""
 FACTS_KEPT = 10_000
-"""Many records have the same facts."""
+"""Number of cached facts: many records have the same ones."""
 PRIVATE, PLAIN, CREATED, COMMENTED, TITLES, DOTS, UNDERSCORES, FACTS = (1 << bit for bit in range(8))
 FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
 """The sizes of the headers of a zstd frame (without its magic number) and of a block, and the type of a block that
@@ -100,9 +100,9 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 
 
 class ContentReader:
-    """Reads what `encode_content` wrote. `open` gets the text; only then can the name and the paths be read.
+    """Reads a blob of `encode_content`. `open` gets the decompressed text; the name, comment and paths need it.
 
-    Paths and sizes are decoded on request. Raises `ValueError`, `IndexError` or `FrameError` if the blob is damaged.
+    Paths and sizes are decoded on request. Raises `ValueError`, `IndexError` or `FrameError` for a damaged blob.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -211,7 +211,7 @@ def read_content(content: bytes) -> ContentReader:
 
 
 def read_contents(contents: Sequence[bytes]) -> list[ContentReader]:
-    """Return a reader of each blob. Reading them together is faster."""
+    """Return a reader for each blob; faster than separate calls of `read_content`."""
     readers = [ContentReader(content) for content in contents]
     texts = decompress([reader.frame for reader in readers])
     return [reader.open(text) for reader, text in zip(readers, texts, strict=True)]
@@ -244,7 +244,7 @@ def _changes(text: bytes) -> int:
 
 
 def _changed(text: bytes, flags: int) -> bytes:
-    """Apply these changes. Applying them again restores the text."""
+    """Apply the changes in `flags`. Applying them again restores the text."""
     if flags & TITLES:
         text = (int.from_bytes(text) ^ _first_letters(text)).to_bytes(len(text))
     for flag, swap in _SWAPS.items():
@@ -276,7 +276,7 @@ def _varints(numbers: list[int]) -> bytes:
 
 
 def _frame_end(data: bytes, start: int) -> int:
-    """Return the place after the frame that begins at `start`. Raises `IndexError`, `ValueError`."""
+    """Return the end of the frame that begins at `start`. Raises `IndexError`, `ValueError`."""
     if data[start]:  # `compress` leaves out the optional parts of the header
         raise ValueError("the header of the text is unknown")
     at = start + FRAME_HEAD_BYTES

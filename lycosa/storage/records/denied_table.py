@@ -9,11 +9,11 @@ from lycosa.storage.records.database import DatabaseThread
 
 FOREVER = 2**62
 SCAN_ROWS = 20_000
-"""Infohashes in each step of a scan for the entries of a hashed deny-list."""
+"""Infohashes read in one step of the search for those on a hashed deny-list."""
 
 
 class DeniedTable(DatabaseThread):
-    """The methods must be called in a transaction. A key is 20 bytes of an infohash.
+    """Call the methods in a transaction. A key is the first 20 bytes of an infohash.
 
     `_ban` also takes hashed keys of 32 bytes (`hashed_key`), and `_denied_after` also returns them.
     """
@@ -44,13 +44,13 @@ class DeniedTable(DatabaseThread):
         return [bytes(each) for (each,) in self._query(query, [Standing.EVICTED.value, key, SCAN_ROWS])]
 
     def _first_evicted(self, kept: int) -> list[bytes]:
-        """Return the infohashes that were evicted first, without the last `kept` ones."""
+        """Return all evicted infohashes, oldest first, except the `kept` most recent ones."""
         [(count,)] = self._query("SELECT count(*) FROM torrent_denied WHERE until < ?", [FOREVER])
         query = "SELECT hash FROM torrent_denied WHERE until < ? ORDER BY until LIMIT ?"
         return [bytes(key) for (key,) in self._query(query, [FOREVER, max(0, count - kept)])]
 
     def _entries(self, plain: set[bytes], names: set[bytes], standings: Collection[Standing]) -> set[bytes]:
-        """Return those keys, and those hashed keys `names`, that have an entry with one of these standings."""
+        """Return the keys in `plain` and the hashed keys in `names` that have an entry with one of these standings."""
         forms = {*plain, *names, *map(hashed_key, plain)}
         rows = self._select("SELECT hash, standing FROM torrent_denied WHERE", "hash", forms)
         found = {bytes(form) for form, standing in rows if Standing(standing) in standings}

@@ -1,8 +1,9 @@
 """Compresses each text of a record into one zstd frame without its magic number, with the dictionary `names.dict`.
 
 A `zstd.ZstdDecompressor` reads only one frame, and creating the object takes four times as long as decompression: zstd
-detects the processor each time, which is slow on virtual machines. So each thread keeps a context of the library that
-Python has loaded. `ZstdDecompressor` is used for damaged and large frames, and if the library cannot be called.
+detects the processor each time, which is slow on virtual machines. So each thread keeps one decompression context
+of zstd, and uses `ctypes` to call the zstd library that Python's module has loaded. `ZstdDecompressor` is used for
+damaged and large frames, and if the library cannot be called.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ REUSED_BYTES = 1 << 17
 an error code, which is a number above this maximum."""
 JOINED_MAX = 100
 SEPARATOR = secrets.token_bytes(16)
-"""Random, so that nobody can write it into a name."""
+"""Random, so that no name can contain it."""
 BETWEEN = MAGIC + bytes([0x20, len(SEPARATOR), len(SEPARATOR) << 3 | 1, 0, 0]) + SEPARATOR + MAGIC
-"""A frame with the separator, not compressed, and the magic number of the next frame."""
+"""The bytes between two frames: an uncompressed frame that contains the separator, and then the magic number of the
+next frame.
+"""
 
 
 def compress(text: bytes) -> bytes:
@@ -105,7 +108,7 @@ def _prepared_dictionary() -> int:
 
 
 class _Context:
-    """A context of the library for decompression. Each thread has its own."""
+    """A decompression context of zstd (`ZSTD_DCtx`). Each thread has its own."""
 
     def __init__(self, library: Any) -> None:
         self._free, self._read = library.ZSTD_freeDCtx, library.ZSTD_decompress_usingDDict

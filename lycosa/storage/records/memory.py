@@ -28,7 +28,7 @@ from lycosa.storage.core.torrent_record import (
 )
 
 EVICTION = Standing.EVICTED, 0.0, ""
-"""Stands for the entry of an infohash that has none."""
+"""The default for an infohash without an entry."""
 
 
 class MemoryRecordStore:

@@ -1,6 +1,6 @@
 """The tables of a record store, and the encoding of their rows.
 
-    torrent_store       one row: the next id, the last indexed id, and the last listed id (handed out for indexing).
+    torrent_store       one row: the next id, the last indexed id, and the last listed id (returned for indexing).
                         Writers lock this row first, so only one writes at a time
     torrents            id -> both infohashes, content (see `content`); rarely changed
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
@@ -8,11 +8,10 @@
     torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
     torrent_denied      20 bytes of an infohash, or its `hashed_key` -> whether it is denied or evicted, until when, the
                         reason, and for a hybrid torrent 20 bytes of the other infohash
-    torrent_changes     id -> token of a change that is not in the index yet; torrents after the last indexed id need
-                        no row
+    torrent_changes     id -> token of a change that is not indexed yet; torrents after the last indexed id need no row
 
-A row that grows may split its full database page. SQLite stores numbers near 0 in fewer bytes, so a count that rises
-from 0 would make its row grow. Therefore 2^47 is subtracted from the 48-bit numbers: small ones take 6 bytes, too.
+SQLite stores numbers near 0 in fewer bytes. So a count that rises from 0 would make its row grow, which may split a
+full database page. Therefore 2^47 is subtracted from the 48-bit numbers: small ones take 6 bytes, too.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ TABLES = (
     "INSERT INTO torrent_store VALUES (1, 1, 0, 0)",
 )
 NEW_COLUMN = "other"
-"""A column that the torrent_denied of earlier versions lacks."""
+"""A column that `torrent_denied` lacked in earlier versions."""
 ADD_COLUMN = f"ALTER TABLE torrent_denied ADD COLUMN {NEW_COLUMN} {{hash}}"
 NAMES = {"torrent_store", "torrents", "torrent_popularity", "torrent_hashes", "torrent_denied", "torrent_changes"}
 STORED = (
@@ -120,7 +119,7 @@ def worth(seeders: int, seen: int) -> int:
 
 
 def read_worth(column: int) -> tuple[int, int]:
-    """Return the number of seeders, and when the torrent was seen."""
+    """Return the seeders, and when the torrent was last seen."""
     return divmod(column + OFFSET, 1 << 32)
 
 

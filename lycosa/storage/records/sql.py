@@ -8,8 +8,13 @@ After a connection error, the next call connects again. The size of the store is
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from lycosa.core.errors import (
@@ -25,8 +30,11 @@ from lycosa.storage.core.torrent_record import RecordPolicy
 from lycosa.storage.records.rows import ADD_COLUMN, NAMES, NEW_COLUMN, TABLES
 from lycosa.storage.records.tables import TableRecordStore
 
+Result = TypeVar("Result")
+
 CONNECT_S = 10
 ANSWER_MAX_S = 300
+"""A server that has not answered for this time counts as unavailable."""
 CREATE_LOCK = 0x4C795452
 MYSQL_PORT = 3306
 MYSQL_FULL = {1021, 1041, 1114}
@@ -60,7 +68,7 @@ def without_password(url: str) -> str:
 
 
 def _check(url: str, shown: str) -> None:
-    """Refuse a URL that cannot be parsed. The error of `urlsplit` is not shown: it may contain part of the password."""
+    """Raise `UsageError` for an invalid URL, without the message of `urlsplit`: it may contain part of the password."""
     try:
         _ = urlsplit(url).port
     except ValueError:
@@ -141,7 +149,7 @@ class SqlRecordStore(TableRecordStore):
 
 
 class PostgresqlRecordStore(SqlRecordStore):
-    """On PostgreSQL."""
+    """A record store on PostgreSQL."""
 
     driver = "psycopg"
     schema = "current_schema()"
@@ -167,6 +175,19 @@ class PostgresqlRecordStore(SqlRecordStore):
         )
         return self._prepare(connection)
 
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        # psycopg has no time limit for an answer, and the kernel of a frozen server still acknowledges what is sent.
+        watchdog = asyncio.get_running_loop().call_later(ANSWER_MAX_S, self._abort)
+        try:
+            return await super()._in_thread(work)
+        finally:
+            watchdog.cancel()
+
+    def _abort(self) -> None:
+        """Shut down the connection, so that the thread that waits for an answer gets an error."""
+        with suppress(Exception), socket.socket(fileno=os.dup(self._connection.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
     def _tables(self) -> set[str]:
         return {name for (name,) in self._query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")}
 
@@ -182,7 +203,7 @@ class PostgresqlRecordStore(SqlRecordStore):
 
 
 class MysqlRecordStore(SqlRecordStore):
-    """On MySQL or MariaDB, with the engine InnoDB."""
+    """A record store on MySQL or MariaDB, with the engine InnoDB."""
 
     driver = "pymysql"
     schema = "DATABASE()"

@@ -29,19 +29,20 @@ EVICT_SHARE = 200_000
 """An eviction needs a scan, so it removes many torrents: one for each EVICT_SHARE bytes of the maximum size, which is
 about one torrent in 200."""
 REPACKED, REPACK_MIN = 5, 5_000
-"""For each evicted torrent, REPACKED stored ones are written again, at least REPACK_MIN in all, without the gaps that
-evicted ones left between them. SQLite itself closes a gap only when two thirds of a page are free, so more than half of
-the torrents would be evicted at first, and half of the file would stay empty."""
+"""After an eviction, stored torrents are written again, to close the gaps that the evicted torrents leave: REPACKED
+torrents for each evicted one, but at least REPACK_MIN. SQLite itself closes a gap only when two thirds of a page
+are free. Without this, more than half of the torrents would be evicted at first, and half of the file would stay
+empty.
+"""
 EVICTED_SHARE, EVICTED_BYTES = 4, 80
 """Evicted infohashes, of about EVICTED_BYTES each, take at most 1/EVICTED_SHARE of the maximum size. Otherwise those of
 90 days could leave no room for torrents."""
 REPACK_SHARE = 6
 """Torrents that are written again take at most 1/REPACK_SHARE of the log in each transaction."""
 ROOM_SHARE = 16
-"""A batch takes at most 1/ROOM_SHARE of a store with a maximum size, because torrents are evicted to make room for the
-whole batch."""
+"""A batch takes at most 1/ROOM_SHARE of the maximum size, because torrents are evicted to make room for all of it."""
 INDEXED = 2
-"""A record with its index rows takes at most this many times the size of its content."""
+"""A record and its index rows take at most this many times the size of its content."""
 
 TYPES = {
     "integer": "INTEGER",
@@ -141,7 +142,8 @@ class SqliteRecordStore(TableRecordStore):
         return total
 
     async def _repack(self, count: int) -> None:
-        """Write the next `count` torrents again, so that they fill their pages. After the last torrent, start again."""
+        """Write the next `count` torrents again to fill their pages. After the last torrent, begin again with the
+        first."""
         query = "SELECT id, length(content) FROM torrents WHERE id > ? ORDER BY id LIMIT ?"
         sizes = await self._run(lambda: self._query(query, [self._repacked_id, count]))
         limit = self._log_max_bytes // REPACK_SHARE

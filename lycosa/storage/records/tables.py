@@ -45,7 +45,7 @@ EVICT_ROWS = 100
 
 
 class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
-    """See `RecordStore`. `types` are the names of column types, and other parts of `TABLES`, in this database."""
+    """See `RecordStore`. `types` are the column types and table options that this database needs in `TABLES`."""
 
     types: dict[str, str]
     batch_bytes = STATEMENT_BYTES
@@ -216,7 +216,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
     # -------------------------------------------------------------------------------------------------------- reading
 
     def _ids(self, infohashes: Iterable[bytes]) -> dict[bytes, int]:
-        """Return the ids of the stored torrents among these, by key."""
+        """Map the keys of those infohashes that are stored to the ids of their torrents."""
         keys = {key_of(each) for each in infohashes}
         query = "SELECT t.id, t.v1, t.v2 FROM torrent_hashes h JOIN torrents t ON t.id = h.id WHERE"
         rows = self._select(query, "h.prefix", {prefix_of(key) for key in keys})
@@ -367,7 +367,7 @@ def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[by
 
 
 def by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
-    """Divide records into batches of at most `limit` bytes of content. A larger record makes a batch of its own."""
+    """Yield batches of at most `limit` bytes. A larger value makes a batch of its own."""
     some: list[Value] = []
     size = 0
     for each in values:

@@ -1,9 +1,9 @@
 """The rules of a state folder: the built-in ones, those in DIR/rules, and those in files that the user names.
 
-DIR/rules/NAME/    a rule file, NAME.toml, and its word lists. Remove the folder to remove the rules
+    DIR/rules/NAME/    a rule file, NAME.toml, and its word lists. Remove the folder to remove the rules
 
-The empty file `unapplied` in the folder marks rules that were installed on the torrent site, but are not yet applied to
-all stored torrents.
+An empty file `unapplied` in the folder marks rules that the torrent site has installed, but not yet applied to all
+stored torrents.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def install_rules(path: Path, state: Path) -> Path:
 
 
 def install_text(name: str, text: str, state: Path) -> None:
-    """Write a rule file, marked as unapplied, to a state folder. Raises `StateError`."""
+    """Write a rule file to a state folder, marked as unapplied. Raises `StateError`."""
     folder = state / RULES / name
     try:
         make_folder(folder)

@@ -25,7 +25,7 @@ BUFFER_MAX = 8 * 1024**2
 
 
 class FileSink:
-    """A file of records. `sync`: every flush reaches the disk, not just the operating system."""
+    """Writes records to a file. With `sync`, every flush reaches the disk, not just the operating system."""
 
     def __init__(
         self, path: str | Path, layout: ItemFormat | None = None, codec: Codec = PLAIN, *, sync: bool = False

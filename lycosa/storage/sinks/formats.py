@@ -51,7 +51,7 @@ class ItemFormat(Protocol):
     def encode(self, items: Sequence[Any]) -> bytes: ...
 
     def encoded(self) -> None:
-        """The last result of `encode` has been written: the next result will follow it in the file."""
+        """Note that the last result of `encode` was written, so that the next one follows it."""
 
     def close(self) -> None: ...
 

@@ -69,7 +69,7 @@ class JsonArraySink:
         return await self._spool.flush()
 
     async def close(self) -> None:
-        """Write the array. A sink that was never opened changes nothing."""
+        """Write the array, unless the sink was never opened."""
         await self._spool.close()
         if self._lock < 0:
             return

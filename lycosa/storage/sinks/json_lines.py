@@ -1,8 +1,8 @@
-"""Encodes an item as one line of JSON, and makes the errors of the sinks that write such lines.
+"""Encodes an item as one line of JSON, and makes the errors of sinks.
 
-An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item, with text, numbers, dates
-(ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity become null, and
-half a surrogate pair becomes U+FFFD. Other values raise `BadItem`, which names the field.
+An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may hold text, numbers,
+dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity become null,
+and half a surrogate pair becomes U+FFFD. For other values `BadItem` names the field.
 """
 
 from __future__ import annotations

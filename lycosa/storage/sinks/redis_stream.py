@@ -27,7 +27,7 @@ BUFFER_MAX = 8 * 1024**2
 """Unsent bytes at which `write` blocks the crawl until the server has taken them."""
 
 SENT_MAX = 8 * 1024**2
-"""Bytes of batches that are kept after the server has taken them, to send them again if it loses them."""
+"""Maximum bytes of sent batches that are kept in case the server loses them."""
 
 ITEM_MAX = 256 * 1024**2
 """The limit of Redis is twice as high."""
@@ -37,7 +37,7 @@ FLUSHES_KEPT = 64
 lose the frontier's last seconds."""
 
 CLOSE_MAX_S = 0.3
-"""Seconds for which `close` waits for a cancelled flush, before it cuts the connection."""
+"""Seconds that `close` waits for a cancelled flush before it cuts the connection."""
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
@@ -53,7 +53,7 @@ class EntryBatch(NamedTuple):
 
 
 class RedisStreamSink:
-    """The stream at an address, for one crawl. With `sync`, the server must store every flush on its disk.
+    """Writes the items of one crawl to a stream. With `sync`, the server must store every flush on its disk.
 
     `report` gets a message when the sink waits for the server. Raises `UsageError` for a bad address.
     """
@@ -79,7 +79,7 @@ class RedisStreamSink:
         await self.close()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """None creates a new writer. 0 also creates one, and empties the stream for all writers."""
+        """Position None creates a new writer; 0 does so too, and empties the stream for all writers."""
         assert not self._token, "open"
         return await asyncio.to_thread(self._open, position, keep=keep)
 
@@ -188,7 +188,10 @@ class RedisStreamSink:
                 self._sent_bytes -= self._sent.popleft().size_bytes
 
     def _requeue_lost(self, written: int) -> None:
-        """The server has `written` entries: queue the lost batches again. Raises `StorageError` if some are missing."""
+        """Queue again the batches that the server has lost: it has only the first `written` entries of this writer.
+
+        Raises `StorageError` if some of them are no longer kept.
+        """
         had = self._unsent[0].start
         while self._sent and self._unsent[0].start > written:
             batch = self._sent.pop()
@@ -206,7 +209,7 @@ class RedisStreamSink:
                 what = f"the server has lost {committed - int(more):,} of {committed:,} items that this crawl wrote"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "too old":
-                what = f"it has {int(more):,} items that this crawl's state, an old copy, does not know"
+                what = f"this crawl's state is an old copy that lacks {int(more):,} items of this stream"
                 return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "type":
                 return StorageError(f"{stream}: this is a {more.decode()}, not a stream; give another stream=")

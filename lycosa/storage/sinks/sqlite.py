@@ -120,10 +120,9 @@ class SqliteSink:
                 unlock_and_close(lock)
 
     def _start(self, database: sqlite3.Connection, position: int | None, *, keep: bool) -> int:
-        """Return the position to start at.
+        """Return the position to start at. Position 0 deletes the rows of all crawls.
 
-        Position 0 means to delete the rows of all crawls. A new database begins with position 1, so that a resumed
-        crawl never passes 0.
+        A new database begins with position 1, so that a resumed crawl never passes 0.
         """
         (last,) = database.execute("SELECT position FROM _written").fetchone()
         if position and last < position:

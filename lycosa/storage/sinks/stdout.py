@@ -1,4 +1,4 @@
-"""Writes items as JSON lines to standard output, at least once.
+"""Writes items to standard output, as JSON lines unless another format is given, at least once.
 
 A resumed crawl may print some items again. The position is always 0. `flush` waits for a slow reader without blocking
 the event loop. If the reader closes the pipe, the crawl ends with a `StorageError`.
@@ -91,7 +91,7 @@ class StdoutSink:
         self._pending_bytes = 0
 
     def _beginning(self) -> bytes:
-        """Return the beginning of the file to which a resumed crawl appends (`>> FILE`)."""
+        """Return the beginning of the file that a resumed crawl appends to (`>> FILE`), or b""."""
         if not (self._never_blocks and fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_APPEND):
             return b""
         try:

@@ -43,7 +43,7 @@ class StreamServer(RedisServer):
         return [reply[0].decode(), *reply[1:]]
 
     def disconnect(self) -> None:
-        """Close the connections while another thread uses them. The call of that thread then fails."""
+        """Close the connections. If another thread uses them, its call fails."""
         if self._client is not None:
             self._client.close()
 

@@ -63,7 +63,7 @@ def wrapper_names(fetcher: Any) -> list[str]:
     ],
     ids=["alone", "alone, pool", "shared", "shared, pool", "worker process", "worker process, pool"],
 )
-def test_fetchers_are_wrapped_in_this_order(report_starts, leaser, order):
+def test_each_kind_of_crawl_wraps_its_fetchers_in_a_fixed_order(report_starts, leaser, order):
     async def main() -> None:
         async with AsyncExitStack() as stack:
             fetchers = build(stack, report_starts(), leaser)

@@ -71,7 +71,7 @@ def test_operations_on_an_own_frontier_commit_and_wake_the_crawl() -> None:
 
 
 class Shared:
-    """A shared frontier, with the methods that it has beyond the port."""
+    """A stand-in for a shared frontier. It has only members that `SharedFrontier` adds to `Frontier`."""
 
     cookies: Any = object()
     shortage = "the server is full"
@@ -117,7 +117,7 @@ def test_a_shared_frontier_provides_cookies_shortage_and_reports() -> None:
     asyncio.run(run_scenario())
 
 
-def test_without_a_server_at_the_end_only_the_totals_are_missing() -> None:
+def test_totals_are_empty_if_the_server_does_not_answer() -> None:
     shared: Any = Shared()
     shared.unreachable = True
     assert asyncio.run(OpenFrontier.joined(shared).totals(reporter())) == {}

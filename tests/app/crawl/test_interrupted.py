@@ -1,4 +1,4 @@
-"""A crawl that is cancelled while it closes its parts closes them in order, and none that is still in use (C1)."""
+"""A crawl that is cancelled during its shutdown still closes its parts in order, and none that is in use (C1)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from lycosa.crawl.engine import run_segments
 
 @pytest.mark.parametrize("removed", [0, 1, 3])
 def test_a_worker_that_rejoins_does_not_queue_dead_urls_again(tmp_path: Path, monkeypatch, removed: int) -> None:
-    """It did so when it joined first: those that died since then have had all their attempts in this run."""
+    """The worker queued dead URLs when it first joined. URLs that died later had all their attempts in this run."""
     runs, retries = [], []
     open_frontier = run.open_frontier
 

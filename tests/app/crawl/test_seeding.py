@@ -29,7 +29,7 @@ class Queue:
         self.pushed += seeds
 
 
-def test_a_start_that_ends_without_room_for_its_last_requests_waits_for_them(monkeypatch) -> None:
+def test_seeding_is_done_only_when_the_last_requests_are_queued_even_if_start_has_ended(monkeypatch) -> None:
     async def run_scenario() -> None:
         queue, done = Queue(), asyncio.Event()
 

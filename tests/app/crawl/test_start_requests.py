@@ -88,7 +88,7 @@ class Failing(Waiting):
         raise ZeroDivisionError("late")
 
 
-def test_a_start_that_fails_later_ends_the_crawl_with_its_line(tree, tmp_path):
+def test_a_start_that_fails_later_ends_the_crawl_with_its_error(tree, tmp_path):
     urls = [url(tree, number) for number in range(5)]
     with pytest.raises(LycosaError, match=r"Failing.start failed .*ZeroDivisionError: late"):
         crawled(Failing(urls=urls), state=tmp_path / "state", output=tmp_path / "items.jsonl")
@@ -99,7 +99,7 @@ def test_a_start_that_fails_later_ends_the_crawl_with_its_line(tree, tmp_path):
 
 
 class Many(Spider):
-    """More start requests than one batch has."""
+    """Yields more start requests than fit into one batch."""
 
     name = "many"
     first = ""

@@ -18,7 +18,9 @@ CRAWL: Any = SimpleNamespace(clock=Clock(), cookies=CookieBroadcast())
 
 
 def test_a_crawl_that_ends_does_not_wait_for_a_worker_about_to_start(monkeypatch) -> None:
-    """Otherwise it would miss the message that closes the crawl, and the crawl would wait for its end for ever."""
+    """A worker that started now would miss the message that closes the crawl, and the crawl would wait for the end of
+    this worker for ever.
+    """
 
     def sleeper(handle: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=[handle])

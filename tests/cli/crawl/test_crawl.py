@@ -53,7 +53,7 @@ def test_urls_and_settings_are_passed_to_the_crawl(application):
     assert application.calls == [(expected, ["http://a/", "https://b/"], {})]
 
 
-def test_o_appends_even_if_a_file_sets_overwrite(application, tmp_path):
+def test_dash_o_appends_even_if_a_settings_file_sets_overwrite(application, tmp_path):
     Path("lycosa.toml").write_text("overwrite = true\noutput = 'x.jsonl'")
     main(["crawl", "http://a/", "-o", "i.jl"])
     assert application.calls == [(Settings(output=("i.jl",)), ["http://a/"], {})]

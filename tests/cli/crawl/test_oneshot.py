@@ -194,7 +194,7 @@ def test_an_error_in_the_code_is_one_line(engine, capsys, code, line):
 
 
 def test_pythons_own_prompt_awaits_and_continues_after_errors(engine, monkeypatch, capsys):
-    """Without IPython."""
+    """The prompt is Python's own if IPython is not installed."""
     monkeypatch.setitem(sys.modules, "IPython", None)
     typed = ["import asyncio", "x = await asyncio.sleep(0, 20)", "1 / 0", "print(x + 1, response.status)"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(typed) + "\n"))

@@ -186,7 +186,7 @@ def test_rare_reasons_are_summed_up():
     assert line.endswith(f"r11: 89, others: {sum(100 - n for n in range(12, 20))})")
 
 
-def test_text_from_the_network_cannot_write_to_the_terminal(capsys):
+def test_text_from_the_network_cannot_send_control_characters_to_the_terminal(capsys):
     write(["http://a/\x1b[2J", "b"])
     assert capsys.readouterr().err == "http://a/?[2J\nb\n"
 
@@ -235,7 +235,7 @@ def on_terminal(output: str, *, items_too: bool, **environment: str) -> tuple[st
     )
     os.close(theirs)
     seen = b""
-    # A terminal whose other side is closed is an I/O error on Linux.
+    # On Linux, reading from a terminal whose other side is closed is an I/O error.
     while True:
         try:
             more = os.read(terminal, 65536)
@@ -281,7 +281,7 @@ def test_plain_lines_where_a_live_line_is_impossible(environment):
 DUE = time.mktime((2026, 11, 22, 0, 0, 0, 0, 0, -1))
 
 
-def test_a_waiting_crawl_shows_at_once_until_when():
+def test_a_waiting_crawl_shows_at_once_until_when_it_waits():
     waiting = NOW._replace(waiting_until=DUE)
     assert progress_line(waiting).startswith(
         "12 s: 4,760 pages, waiting, next due at 2026-11-22 00:00:00, 1,204 queued"
@@ -325,11 +325,11 @@ def test_a_date_out_of_range_is_shown_as_unix_seconds():
     assert date(1e18) == "unix second 1000000000000000000"
 
 
-def test_the_summary_of_a_worker_has_the_totals_of_all():
+def test_the_summary_of_a_worker_has_the_totals_of_all_workers():
     lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
     assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
     assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))
-    done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it reported its last pages
+    done = {"200": 9005, "unchanged": 2, "404": 50}  # a worker was killed before it reported its last pages
     lines = summary_lines(Summary(**{**SUMMARY, "reasons": done}, shared={"pages": 9000, "unchanged": 1}))
     assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines
 
@@ -342,7 +342,7 @@ def test_the_summary_counts_the_outcomes_of_pool_proxies():
     assert "  proxies 0 leases in this run (waited: 3)" in none
 
 
-def test_the_exit_code_of_a_crawl_without_proxies_is_3():
+def test_the_exit_code_of_a_crawl_that_ends_because_no_proxy_works_is_3():
     assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
 
 

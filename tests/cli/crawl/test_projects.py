@@ -357,7 +357,7 @@ def test_several_spiders_run_together_with_their_own_settings(project, run_comma
     ("argv", "line"),
     [
         (["qoutes"], "no spider is called 'qoutes': did you mean quotes?"),
-        (["levitate"], "no spider is called 'levitate': there are other, quotes"),
+        (["levitate"], "no spider is called 'levitate'; available spiders: other, quotes"),
         (["quotes.example"], "'quotes.example' has no scheme: write https://quotes.example"),
         (["quotes", "http://a.example/"], "'quotes' is not a URL: write https://... (URLs and spider names cannot"),
         (["quotes", "other", "quotes"], "'quotes' is given twice"),

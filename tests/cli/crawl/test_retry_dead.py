@@ -62,7 +62,7 @@ def test_dead_urls_are_queued_again_only_with_retry_dead(tmp_path: Path) -> None
         assert "nothing to do" in lycosa(*command, "--retry-dead", cwd=tmp_path).stderr
 
 
-def test_requeued_urls_meet_a_new_robots_txt(tmp_path: Path) -> None:
+def test_a_robots_txt_that_could_not_be_fetched_is_fetched_again_for_requeued_urls(tmp_path: Path) -> None:
     with serving() as server:
         command = ("crawl", f"http://127.0.0.1:{server.server_port}/", "-s", "retries=0", "-o", "items.jsonl")
         assert "dead    1 (cannot fetch robots.txt: 500: 1)" in lycosa(*command, cwd=tmp_path).stderr
@@ -74,7 +74,7 @@ def test_requeued_urls_meet_a_new_robots_txt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("requeue", [("--retry-dead",), ("--refresh", "1")])
 def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path: Path, requeue) -> None:
-    """The stored robots.txt forbids everything and is still valid, but must not kill them at once."""
+    """The stored robots.txt forbids everything and is still valid, but must not make the queued URLs dead at once."""
     with serving() as server:
         root = f"http://127.0.0.1:{server.server_port}/"
         command = ("crawl", root, "-s", "retries=0", "-o", "items.jsonl")
@@ -90,7 +90,7 @@ def test_dead_urls_are_queued_again_although_robots_txt_was_unreachable(tmp_path
         assert (retried.returncode, "finished: 1 page, 1 item " in retried.stderr) == (0, True), retried.stderr
 
 
-def test_the_command_that_resumes_a_crawl_ended_by_max_pages(tmp_path: Path) -> None:
+def test_a_crawl_ended_by_max_pages_names_the_command_that_resumes_it(tmp_path: Path) -> None:
     with serving() as server:
         server.well = True  # type: ignore[attr-defined]
         urls = [f"http://127.0.0.1:{server.server_port}/{number}" for number in range(4)]

@@ -1,4 +1,4 @@
-"""Mistakes in the options of `lycosa dht crawl`: one line, before anything is opened."""
+"""Mistakes in the options of `lycosa dht crawl` are reported in one line, before anything is opened."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ def test_a_large_new_index_is_filled_from_the_server_that_has_the_torrents(
             ):
                 pass
 
-    with pytest.raises(IndexFailure, match=server):  # the processes that fill it ask the server
+    with pytest.raises(IndexFailure, match=server):  # the processes that fill the index ask the server
         asyncio.run(run())

@@ -28,7 +28,7 @@ def test_a_narrow_terminal_shows_whole_sentences() -> None:
     assert last == "  peers now: they will be tried again later"
 
 
-def test_a_log_gets_a_line_and_what_limits_the_crawl_once_an_hour() -> None:
+def test_a_log_gets_a_line_per_report_and_what_limits_the_crawl_only_once_an_hour() -> None:
     report = PlainReport()
     assert report.lines(view(300))[1:] == live_lines(view(300))[-2:]
     assert report.every_s == 10.0

@@ -18,7 +18,7 @@ def test_rates_are_those_since_the_last_update() -> None:
     assert rates.update(later, 102.0) == TrafficRate()
 
 
-def test_a_line_shows_table_traffic_and_reachability() -> None:
+def test_the_status_line_shows_contacts_traffic_and_reachability() -> None:
     status = NodeStatus(
         node_id=bytes(20),
         external_ip=b"",
@@ -56,7 +56,7 @@ def test_the_advice_depends_on_address_and_options(address: str, read_only: bool
     assert AddressAdvice(pack(address, 6881), is_read_only=read_only).at_start() == [said]
 
 
-def test_a_change_is_reported_once() -> None:
+def test_a_change_of_reachability_is_reported_once() -> None:
     advice = AddressAdvice(pack("192.0.2.1", 6881), is_read_only=False)
     assert advice.on_change(Reachability.UNKNOWN) == []
     [unreachable] = advice.on_change(Reachability.UNREACHABLE)

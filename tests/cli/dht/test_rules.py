@@ -57,7 +57,7 @@ def test_a_dry_run_lists_what_rules_refuse_and_changes_nothing(folder: Path) -> 
     assert not (folder / "state/rules").exists()
 
 
-def test_applied_rules_remove_what_is_stored_and_hold_for_imports(folder: Path) -> None:
+def test_applied_rules_remove_stored_torrents_and_hold_for_imports(folder: Path) -> None:
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", cwd=folder)
     assert "1 torrent of 2 removed" in done.stderr
     assert "the rules are installed in state/rules/mine" in done.stderr
@@ -92,7 +92,7 @@ def test_a_torrent_denied_by_a_magnet_link_is_allowed_by_one_infohash(folder: Pa
     assert names(folder) == [GOOD.name, BAD.name, new.name]
 
 
-def test_a_reason_stays_and_counts_tell_what_has_changed(folder: Path) -> None:
+def test_a_denied_infohash_keeps_its_reason_and_counts_tell_what_has_changed(folder: Path) -> None:
     def run(verb: str, *words: str) -> str:
         return lycosa("dht", verb, *words, "--state", "state", cwd=folder).stderr
 
@@ -107,14 +107,14 @@ def test_a_reason_stays_and_counts_tell_what_has_changed(folder: Path) -> None:
     assert "1 infohash allowed (1 allowed before)" in run("allow", "ff" * 20, infohash)
 
 
-def test_a_hashed_list_denies_without_naming(folder: Path) -> None:
+def test_a_hashed_list_denies_infohashes_without_naming_them(folder: Path) -> None:
     hashed = sha256(GOOD.keys[0]).hexdigest()
     done = lycosa("dht", "deny", hashed, "--hashed", "--state", "state", cwd=folder)
     assert "1 infohash denied, 1 torrent removed" in done.stderr
     assert names(folder) == [BAD.name]
 
 
-def test_tests_in_a_file_are_run(folder: Path) -> None:
+def test_the_tests_in_a_file_of_rules_are_run(folder: Path) -> None:
     assert lycosa("dht", "rules", "test", "mine.toml", cwd=folder).returncode == 0
     (folder / "mine.toml").write_text(RULES.replace("true", "false"))
     done = lycosa("dht", "rules", "test", "mine.toml", cwd=folder)
@@ -133,7 +133,7 @@ def test_check_shows_the_results_of_rules_for_names(folder: Path) -> None:
     ]
 
 
-def test_changed_content_rules_describe_what_is_stored_anew(folder: Path) -> None:
+def test_changed_content_rules_classify_stored_torrents_again(folder: Path) -> None:
     (folder / "mine.toml").write_text('[[content]]\ntype = "application"\nweight = 99\nwords = ["spam"]\n')
     done = lycosa("dht", "rules", "apply", "mine.toml", "--state", "state", "--dry-run", cwd=folder)
     assert "0 torrents of 2 would be removed\n" in done.stderr

@@ -81,13 +81,13 @@ def test_each_request_is_a_line(server: Server, caplog: pytest.LogCaptureFixture
     assert (vars(crawled)["status"], vars(crawled)["spider"]) == (200, "pages")
 
 
-def test_nothing_is_logged_above_debug(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_line_for_a_request_is_logged_above_debug(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lycosa")
     asyncio.run(run_crawl(server, Pages(server), log_level="INFO"))
     assert not [line for line in lines_of(caplog, server) if not line.startswith("dropped")]
 
 
-def test_a_log_without_these_lines_costs_a_look(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_without_lines_for_requests_costs_hardly_any_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lycosa")
     started = time.perf_counter()
     assert not any(page_log.is_enabled() for _ in range(10_000))

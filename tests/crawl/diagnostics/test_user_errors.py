@@ -31,7 +31,7 @@ class Quotes(Spider):
         yield {}
 
     async def parse_later(self, response: Any) -> None:
-        """Take nothing."""
+        """Return nothing."""
 
     async def parse_many(self, response: Any, **rest: Any) -> AsyncIterator[Any]:
         yield {}
@@ -457,7 +457,7 @@ def test_methods_that_are_never_called_are_found(name: str, rest: str) -> None:
     assert user_errors.check_methods(type(part(name)), METHODS) == f"Part.{name} is never called: {rest}"
 
 
-def test_correct_and_private_methods_have_no_message() -> None:
+def test_correct_methods_and_methods_with_other_names_have_no_message() -> None:
     assert user_errors.check_methods(Good(), METHODS) == ""
     assert user_errors.check_methods(part("process_items"), ["process_item"]) == (
         "Part.process_items is never called: did you mean process_item?"
@@ -521,7 +521,7 @@ def test_an_attribute_that_became_a_setting_is_found() -> None:
     assert user_errors.check_attributes(AgentAttribute()) == line
 
 
-def test_an_old_start_requests_is_found_when_nothing_starts() -> None:
+def test_an_old_start_requests_that_returns_a_list_is_found() -> None:
     class Before(Spider):
         name = "before"
 

@@ -210,7 +210,7 @@ def test_the_code_that_runs_the_loop_is_not_reported(warnings: WarningRecorder) 
 
 
 def test_blocking_without_user_code_is_no_warning(warnings: WarningRecorder) -> None:
-    """Code of the standard library and of Lycosa without a frame of the user's is logged at INFO."""
+    """If the stack has only code of the standard library and of Lycosa, and no user code, a line at INFO reports it."""
     logging.getLogger("lycosa.crawl.diagnostics.watchdog").setLevel(logging.INFO)
     namespace: dict[str, Any] = {"warnings": warnings.is_warned}
     source = f"def commit():\n    assert warnings.wait({DEADLINE_S})\n"

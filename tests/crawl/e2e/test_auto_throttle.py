@@ -20,7 +20,9 @@ from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, serving
 
 ARRIVAL_S, LATE_S = 0.03, 0.2
-"""Tolerances for what no late request shortens, and for a single gap: a busy machine may be late with any request."""
+"""A busy machine may be late with any request. `ARRIVAL_S` is the tolerance for times that no late request shortens,
+`LATE_S` is the tolerance for a single gap between two requests, which is shorter if the first of them is late.
+"""
 
 QUICK = {
     "robots": False,
@@ -74,7 +76,7 @@ def test_a_host_gets_the_targeted_number_of_concurrent_requests(target):
 
 
 def test_a_fast_host_gets_a_short_delay():
-    """The first response halves the delay at the start, which is long: a busy machine may be late with a request."""
+    """The first response halves the start delay, which is long because a busy machine may be late with a request."""
 
     async def scenario(server: Server) -> None:
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)), auto_throttle_start=0.5)
@@ -111,7 +113,7 @@ def test_retry_after_is_respected():
     run(scenario)
 
 
-def test_requests_with_dont_adjust_delay_are_ignored():
+def test_responses_to_requests_with_dont_adjust_delay_do_not_change_the_delay():
     async def scenario(server: Server) -> None:
         paths = [f"/slow?ms=200&{number}" for number in range(12)]
         await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
@@ -147,7 +149,7 @@ def test_the_delay_has_a_maximum():
     run(scenario)
 
 
-def test_debug_logs_every_change(caplog):
+def test_auto_throttle_debug_logs_every_change_of_the_delay(caplog):
     caplog.set_level(logging.INFO, "lycosa")
 
     async def scenario(server: Server) -> None:

@@ -106,7 +106,7 @@ def test_the_state_of_another_spider_is_refused(tmp_path):
         assert json.loads((tmp_path / "state" / "crawl.json").read_text())["spider"] == "one"
 
 
-def test_starting_afresh_removes_only_its_own_documents_from_the_index(tmp_path):
+def test_a_fresh_start_removes_only_the_documents_of_its_own_crawl_from_the_index(tmp_path):
     with grow(8) as tree, grow(3) as other:
         index = ("--index", "index")
         crawl(tmp_path, tree.url, "-o", "a.jsonl", *index)

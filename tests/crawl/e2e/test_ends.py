@@ -301,7 +301,7 @@ def test_a_callback_that_hangs_in_a_thread_does_not_block_the_end(server, tmp_pa
     assert not summary.finished
 
 
-def test_an_error_in_closed_is_raised_after_all_spiders_are_closed(server, tmp_path):
+def test_an_error_in_the_closed_method_of_a_spider_is_raised_after_all_items_are_written(server, tmp_path):
     class Fails(Pages):
         def closed(self, reason: str) -> None:
             raise ValueError("closed")

@@ -3,7 +3,7 @@
 In the end every item and every image exists once. `tests/servers/shop.py` is the site, `shop_spider.py` the spider.
 The shop redirects a request without its cookies to /cookies, so a lost cookie shows in the hits. Each page fails as
 often as the retries allow, so a kill that counted as a failure would make it dead. Kills are drawn by progress, not by
-time: after a random number of further requests, and a little later. `make prove` kills a hundred times.
+time: each kill comes a short random time after a random number of further requests. `make prove` kills a hundred times.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class KilledCrawl:
     def assert_refetches_bounded(self, kills: int) -> None:
         """Assert the refetch bound: K x (concurrency + acks of one commit window) pages, and their images."""
         pages, media = self.refetches("/s/"), self.refetches("/image/shared", "/image/own")
-        print(f"{kills} kills: {pages} pages and {media} images fetched refetches")
+        print(f"{kills} kills: {pages} pages and {media} images fetched again")
         bound = kills * (CONCURRENCY + self.commit_acks)
         assert pages <= bound * (1 + self.inline)
         assert media <= bound * 2
@@ -150,7 +150,7 @@ class KilledCrawl:
         assert max(self.shop.hits()[path] for path in shared) <= 1 + kills
 
     def assert_state_kept(self) -> None:
-        """Assert that `spider.state` has every committed page: at the end, all of them."""
+        """Assert that `spider.state` has every committed page: at the end, these are the pages of all products."""
         with sqlite3.connect(self.home / "state/records.sqlite") as database:
             ((state,),) = database.execute("SELECT value FROM kept WHERE name = ?", (TABLE.encode(),))
         database.close()

@@ -1,7 +1,8 @@
 """One crawl of every misbehaving page with all parts of the engine: it ends, with a reason for each URL (C2, C7).
 
-Cookies, HTTP cache, auto-throttle, meta refresh, referrers, all spider and downloader middlewares; callbacks on the
-loop and in threads. The results of the URLs are read from the frontier.
+The crawl uses cookies, the HTTP cache, auto-throttle, meta refresh, referrers, and all spider and downloader
+middlewares. All tests run with callbacks on the loop, and again with callbacks in threads. The results of the URLs are
+read from the frontier.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ DEAD = {
     "/redirect-self": "redirect loop",
     "/video": "body over 1000000 bytes",
 }
-"""By path, why the URL is dead."""
+"""For each path, the reason why its URL is dead."""
 
 DONE = {
     **{f"/{status}": str(status) for status in (204, 304, 401, 403, 404, 410)},
@@ -119,7 +120,7 @@ def run(home: Path, mode: str) -> tuple[int, str]:
 
 
 def rows(home: Path) -> dict[str, dict[str, Any]]:
-    """Return the row of each URL: the last one, for a URL that redirected to itself."""
+    """Return the row of each URL; for a URL that redirected to itself, return the last one of its rows."""
     listed = lycosa("frontier", "list", "--limit", 0, "--json", "--state", "state", cwd=home)
     found = [json.loads(line) for line in listed.stdout.splitlines()]
     return {path_of(row["url"]): row for row in found}
@@ -159,7 +160,7 @@ def test_every_url_is_done_or_dead(result: CrawlResult) -> None:
 
 def test_each_dead_url_has_the_expected_reason(result: CrawlResult) -> None:
     dead = {path.partition("?")[0]: row["reason"] for path, row in result.rows.items() if row["state"] == "dead"}
-    # Closing a connection before the request is read to its end resets it.
+    # A server that closes a connection before it has read the request to its end resets the connection.
     assert dead == DEAD | ({"/drop": "connection lost"} if dead["/drop"] == "connection lost" else {})
 
 

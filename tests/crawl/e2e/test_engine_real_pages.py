@@ -1,8 +1,8 @@
 """Every kind of spider over the same real pages, all middlewares on: each yields the same items (C1, C2).
 
-The library reference of the packaged Python documentation: a plain spider with parsel, one with lexbor, a CrawlSpider,
-and a SitemapSpider with a sitemap that is made for it, an index with a compressed part. `make test` takes the modules
-with some first letters, `make prove` all.
+The pages are the library reference of the packaged Python documentation. The spiders are a plain spider with parsel, a
+plain spider with lexbor, a CrawlSpider, and a SitemapSpider. The sitemap is made for the test: an index with a
+compressed part. `make test` takes the modules whose names begin with a to e, `make prove` takes all.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ SPIDERS = {
 
 @pytest.fixture(scope="module")
 def found(docs_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Run each spider over the documentation. Return the items with paths instead of URLs, sorted by them."""
+    """Run each spider over the documentation. Return the items with paths instead of URLs, sorted by path."""
     start = start_in(docs_root)
     paths = reachable(docs_root, start, re.compile(FOLLOWED))
     items_by_kind = {}

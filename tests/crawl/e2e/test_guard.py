@@ -247,7 +247,7 @@ def test_inline_fetches_are_guarded(robots):
     run(scenario)
 
 
-def test_a_private_page_that_fetched_from_a_public_one_is_guarded():
+def test_requests_of_a_private_page_are_guarded_after_its_callback_fetched_a_public_page():
     """A spider of a private network reads public pages: their links must not lead back into the network."""
 
     async def scenario(servers: Servers) -> None:
@@ -274,7 +274,7 @@ def test_a_private_page_that_fetched_from_a_public_one_is_guarded():
     run(scenario)
 
 
-def test_inline_fetches_of_start_are_guarded_only_behind_public_pages():
+def test_inline_fetches_in_start_are_guarded_only_if_a_public_page_redirects_them():
     async def scenario(servers: Servers) -> None:
         target = servers.trap.url("/good")
 
@@ -395,8 +395,8 @@ def test_a_private_start_url_that_a_public_page_links_to_is_fetched():
     run(scenario)
 
 
-def test_the_robots_txt_of_a_private_host_first_reached_from_a_public_page_still_applies():
-    """It is not fetched for a guarded request, but applies to requests that are not guarded."""
+def test_the_robots_txt_of_a_private_host_applies_even_if_the_first_request_to_it_was_refused():
+    """A guarded request does not fetch robots.txt. A later request that is not guarded fetches it, and obeys it."""
 
     async def scenario(servers: Servers) -> None:
         servers.trap.robots = "User-agent: *\nDisallow: /private\n"

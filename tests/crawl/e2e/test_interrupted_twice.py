@@ -20,7 +20,9 @@ from tests.servers.tree import grow
 pytestmark = pytest.mark.redis
 
 AT_ONCE_S = 4.5
-"""The specified limit is two seconds. This tolerates a busy machine, and is below the grace of one interrupt (5 s)."""
+"""The specified limit is two seconds. `AT_ONCE_S` tolerates a busy machine, and is below the five seconds that
+transfers under way have after a single interrupt.
+"""
 
 PAGES = 60
 FILE = ("-o", "items.jsonl")
@@ -52,7 +54,7 @@ def test_a_second_interrupt_of_a_crawl_does_not_wait_for_redis(tmp_path: Path, k
         crawl = stack.enter_context(start_command(*command, cwd=tmp_path))
         assert crawl.until(lambda: len(tree.hits()) > PAGES // 10)
         getattr(server, failure)()
-        time.sleep(0.7)  # until transfers under way wait for an answer of the server
+        time.sleep(0.7)  # until transfers under way wait for an answer of Redis
         interrupt(crawl.process)
         interrupted_at = time.monotonic()
         crawl.process.send_signal(signal.SIGINT)
@@ -83,7 +85,7 @@ def test_a_second_interrupt_of_a_forward_proxy_does_not_wait_for_redis(tmp_path:
             assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
             getattr(server, failure)()
             waiting = [request_page(port, tree.url) for _ in range(3)]
-            time.sleep(0.7)  # until they wait for the server
+            time.sleep(0.7)  # until the requests wait for Redis
             interrupt(gateway.process)
             interrupted_at = time.monotonic()
             gateway.process.send_signal(signal.SIGINT)

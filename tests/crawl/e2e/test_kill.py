@@ -1,9 +1,9 @@
 """kill -9 and Ctrl-C at any moment: every page is written and indexed exactly once, and a restart is quick (C1, F4).
 
 The bound on pages fetched again, "K x (concurrency + acks of one commit window)", is computed in `refetches_max`. The
-server answers after `DELAY_S`, so each of the crawler's transfers ends at most once in any span shorter than that; a
-commit window (0.1 s) is one. So a kill costs at most the transfers under way, and as many again whose pages were
-settled but not yet committed. That is never more than the window's own limit of acks.
+server answers after `DELAY_S`, and a commit window (0.1 s) is shorter than this, so each of the crawler's transfers
+ends at most once in a commit window. So a kill costs at most the transfers under way, and as many pages again that were
+settled but not yet committed. The number of these settled pages is never more than the window's own limit of acks.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.servers.tree import Tree, grow, links
 DELAY_S = 0.2
 PAGES = 3000 if PROVE else 800
 LIFETIMES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
-"""Bounds of the time from the first fetch of a run to its kill; short ones need fewer pages for 20 kills."""
+"""Bounds of the time from the first fetch of a run to its kill; short times need fewer pages for 20 kills."""
 MEGABYTES = 1_000_000
-"""Bytes written without a commit."""
+"""More than this number of bytes is written without a commit before the kill."""
 CONCURRENCY = 16
 RESUME_MAX_S = 2.0
 """From the start of the process to its first fetch, in CPU time: the machine may have other load."""
@@ -116,7 +116,7 @@ def test_after_twenty_kills_everything_is_written_and_indexed_once(tmp_path, rng
 class StartupKiller:
     """Kills runs while they start, until enough of them were killed before their first fetch.
 
-    The times of the kills are shares of the shortest start so far: the first one has cold caches and may take longer.
+    The times of the kills are shares of the shortest start so far: the first start has cold caches and may take longer.
     """
 
     LAST_SHARE = 1.1
@@ -136,7 +136,7 @@ class StartupKiller:
         self.start_s = min(self.start_s, first - run.started_at)
 
     def shares(self, lowest: float, *, count: int, early_min: int) -> Iterator[float]:
-        """Yield when to kill the next run, as a share of the duration of a start, spread evenly."""
+        """Yield the times at which to kill the next runs, as shares of the duration of a start, spread evenly."""
         for part in range(self.TRIES_MAX):
             if part >= count and self.early >= early_min:
                 print(f"{self.early} of {part} kills before the first fetch, which comes after {self.start_s:.2f} s")
@@ -148,7 +148,7 @@ class StartupKiller:
         before = len(self.tree.hits())
         run.kill_at(run.started_at + self.start_s * share)
         delays_s = [hit.at - run.started_at for hit in self.tree.hits()[before:]]
-        # A shorter one is a request of the run before, which the server noticed late.
+        # A shorter delay is that of a request of the run before, which the server noticed late.
         delays_s = [delay_s for delay_s in delays_s if delay_s > self.start_s / 2]
         self.early += not delays_s
         self.start_s = min([self.start_s, *delays_s])
@@ -271,7 +271,7 @@ def test_kills_during_index_commits_lose_nothing(tmp_path, rng):
                 hits = tree.hit_bytes()
                 assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.stderr
                 before = commit_markers(tmp_path / "index")[step]
-                # A draft may exist for less time than one poll takes: then kill at the next one, or after the deadline.
+                # A draft may exist for less time than a poll takes: then kill at the next draft, or after the deadline.
                 deadline = time.monotonic() + 2.5
                 while commit_markers(tmp_path / "index")[step] == before and time.monotonic() < deadline:
                     pass
@@ -329,7 +329,7 @@ def test_after_the_second_interrupt_the_crawl_does_not_wait_for_servers(tmp_path
         at = time.monotonic()
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130, run.stderr
-        assert time.monotonic() - at < 4.5  # after a single one, transfers under way have five seconds
+        assert time.monotonic() - at < 4.5  # after a single interrupt, transfers under way have five seconds
         assert "Traceback" not in run.stderr
 
 
@@ -352,7 +352,7 @@ LOST_INTERRUPT = re.compile("Exception ignored in.*?^KeyboardInterrupt.*?\n", re
 
 def end_after_lost_interrupts(run: Running) -> tuple[int, str]:
     """Return the exit code and standard error, without the reports of interrupts that Python ignored before any code of
-    the command ran. Repeats these.
+    the command ran. Repeats each ignored interrupt.
     """
     repeated = 0
     while run.until(lambda repeated=repeated: len(LOST_INTERRUPT.findall(run.stderr)) > repeated):
@@ -362,7 +362,9 @@ def end_after_lost_interrupts(run: Running) -> tuple[int, str]:
 
 
 def test_interrupts_during_the_start_exit_with_130(tmp_path):
-    """Before the command runs, Python handles the signal; from then on the exit code is 130, without a traceback."""
+    """Before the command runs, Python handles the signal; once the command runs, the exit code is 130, without a
+    traceback.
+    """
     with grow(100) as tree:
         with start_command(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
             first = first_fetch(run, tree, 0)
@@ -387,7 +389,7 @@ def test_interrupts_during_the_start_exit_with_130(tmp_path):
 
 
 def test_kills_lose_no_items_on_standard_output(tmp_path, rng):
-    """Every page is written at least once; a reader that drops an incomplete last line has them all."""
+    """Every page is written at least once; a reader that drops an incomplete last line has all pages."""
     options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
     written: Counter[str] = Counter()
     with grow(400, delay_s=0.1) as tree:

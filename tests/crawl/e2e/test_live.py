@@ -362,7 +362,7 @@ EXITS = ["break", "exception", "cancel"]
 
 @pytest.mark.parametrize("how", EXITS)
 def test_leaving_a_stream_loses_nothing(run, server, tmp_path, how):
-    """The next run yields the last item again, and no other one."""
+    """The next run yields the last item of the run before again, and no other item that was already yielded."""
     found: list[str] = []
 
     async def consume_some() -> None:

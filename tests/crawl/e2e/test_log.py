@@ -43,7 +43,7 @@ def logged(cwd: Path, *options: str) -> tuple[list[dict[str, Any]], list[str]]:
     return [json.loads(line) for line in (cwd / "my.log").read_text().splitlines()], list(urls)
 
 
-def test_each_page_is_an_object_with_its_url_status_and_spider_from_worker_processes_too(tmp_path: Path) -> None:
+def test_each_page_is_a_json_line_with_url_status_and_spider_also_from_worker_processes(tmp_path: Path) -> None:
     lines, urls = logged(tmp_path, "-L", "DEBUG", "--processes", "2")
     assert_counts_and_parts(lines, "2 processes")
     crawled = [line for line in lines if line["message"].startswith("Crawled (200) <GET ")]

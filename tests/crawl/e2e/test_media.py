@@ -1,4 +1,4 @@
-"""Images and files in a complete crawl (C10, C6): each is downloaded once, also when the crawl is killed at random.
+"""Images and files in a complete crawl (C10, C6): each is requested once, and stored once even after random kills.
 
 A page has an image of its own and one of five that all pages share. `make prove` kills more often.
 """

@@ -44,7 +44,9 @@ DEAD = {
     "/http-0.9": ("not HTTP", 1),
     "/500": ("500", 2),
 }
-"""By path, why its URL is dead and after how many requests: one retry if it may help, and one without decoding."""
+"""For each path, why its URL is dead and after how many requests. There is a second request if a retry may help, or to
+decompress a broken body more leniently.
+"""
 
 DONE = {
     "/304": "304",
@@ -57,7 +59,7 @@ DONE = {
     "/redirect-nowhere": "redirect to nowhere",
     "/redirect-bad": "redirect to nowhere",
 }
-"""By path, why its URL is done without an item, after one request."""
+"""For each path, why its URL is done without an item, after one request."""
 
 PAGES = {
     "/204": ("", ""),
@@ -245,12 +247,12 @@ def test_a_page_with_ten_thousand_links_is_crawled(server, tmp_path):
 
 
 def months(first: int, last: int) -> set[str]:
-    """Return the pages of the calendar within this many months of January 2026."""
+    """Return the pages of the calendar from month `first` to month `last`, counted from January 2026."""
     numbers = range(2026 * 12 + first, 2026 * 12 + last + 1)
     return {f"/calendar/{number // 12:04}-{number % 12 + 1:02}" for number in numbers}
 
 
-def test_an_endless_calendar_ends_at_the_depth(server, tmp_path):
+def test_an_endless_calendar_ends_at_the_depth_limit(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/calendar/2026-01"), "--depth", 7, "--no-robots")
     assert crawled.code == 0
     assert set(crawled.items) == months(-7, 7)

@@ -79,7 +79,7 @@ def test_a_redirect_that_skips_the_filter_stays_in_the_domains() -> None:
         ('"HTTPERROR_ALLOWED_CODES": [302, 404]', {"/good": 200, "/404": 404, "/redirect-nowhere": 302}),
     ],
 )
-def test_settings_allow_statuses_and_redirects_are_still_followed(
+def test_settings_pass_error_statuses_to_callbacks_and_redirects_are_still_followed(
     site: Server, tmp_path: Path, settings: str, statuses: dict[str, int]
 ) -> None:
     starts = [site.url(path) for path in ("/404", "/500", "/redirect-good", "/redirect-nowhere")]

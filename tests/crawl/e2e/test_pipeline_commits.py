@@ -53,7 +53,7 @@ SPIDER = """
         pipelines = [Killed]
 """
 """`rows`: nothing of the commit is in the database; `written`: its rows are, but the transaction is open; `committed`:
-it has ended, but the pages are not done; `acked`: all is done, and the next commit begins."""
+the transaction has ended, but the pages are not done; `acked`: all is done, and the next commit begins."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def urls(server: Server) -> set[str]:
 
 
 def some_kills() -> list[tuple[str, int]]:
-    """Return kills at the hardest point and at another one; with PROVE all."""
+    """Return a kill at the hardest point, `committed`, and one at another point; with PROVE, return all kills."""
     kills = random.sample(KILLS, len(KILLS))
     return kills if PROVE else sorted(kills, key=lambda kill: kill[0] != "committed")[:2]
 
@@ -86,7 +86,7 @@ def killed_again_and_again(
     values = {"examples": str(ROOT / "examples"), "module": module, "pipeline": pipeline}
     (home / "spider.py").write_text(dedent(SPIDER.format(**values)))
     for point, count in [*kills, ("never", 0)]:
-        # Not in spider.py: Python takes a file of the same size and second for unchanged.
+        # The point is not written to spider.py: Python takes a file of the same size and second for unchanged.
         (home / "kill").write_text(f"{point} {count}")
         with start_command(*command, f"database={database}", cwd=home) as run:
             code = run.end()

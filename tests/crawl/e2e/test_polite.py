@@ -1,7 +1,8 @@
 """Politeness as the server sees it: delays, robots.txt and scope (C5, F5).
 
-A time is that at which the server has read a request, by its own clock. A request that arrives late makes the next one
-seem early: `tests/pace.py` has the tolerance for a series of requests, `ARRIVAL_S` is the one for a single wait.
+The time of a request is that at which the server has read the request, by the clock of the server. A request that
+arrives late makes the next one seem early: `tests/pace.py` has the tolerance for a series of requests, `ARRIVAL_S` is
+the tolerance for a single wait.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def test_the_delay_applies_to_retries_redirects_and_errors(server, tmp_path):
     start = links_to(server, "/404", "/flaky/2", "/redirect-good", "/drop", "/binary", "/tree/3/0")
     crawl(tmp_path, start, "--delay", 0.2, "--retries", 2)
     assert len(server.hits) >= 15
-    # A transfer that finds its idle connection closed sends the request again at once on a new one.
+    # A transfer that finds its idle connection closed sends the request again at once on a new connection.
     hits = [hit for before, hit in zip([None, *server.hits], server.hits, strict=False) if not _is_resent(before, hit)]
     assert_paced(gaps_of(hit.at for hit in hits), 0.2)
 
@@ -113,7 +114,7 @@ def _is_resent(before, hit) -> bool:
 
 
 @pytest.mark.parametrize("crawl_delay_s", [0.3, 0.1])
-def test_a_crawl_delay_longer_than_ours_applies(server, other, tmp_path, crawl_delay_s):
+def test_the_longer_of_crawl_delay_and_configured_delay_applies(server, other, tmp_path, crawl_delay_s):
     server.robots = f"User-agent: *\nCrawl-delay: {crawl_delay_s}\n"
     crawled = crawl(tmp_path, server.url("/tree/6/0"), other.url("/tree/6/0"), "--delay", 0.2)
     assert (crawled.code, crawled.done) == (0, {"200": 12})
@@ -230,7 +231,7 @@ def test_no_robots_ignores_robots_txt(server, tmp_path):
         ("any", {"/links/a/b", "/links/c", "/good"}, 1, 1),
     ],
 )
-def test_each_scope_has_its_pages_and_hosts(server, other, tmp_path, scope, within, port, address):
+def test_each_scope_crawls_its_own_pages_and_hosts(server, other, tmp_path, scope, within, port, address):
     with running() as same_name:
         targets = ["b", "../c", "/good", same_name.url("/good"), other.url("/good"), f"//{other.address}/empty"]
         start = links_to(server, *targets, path="/links/a/start")

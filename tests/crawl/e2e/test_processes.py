@@ -92,7 +92,7 @@ def spider_command(tree: Tree, cwd: Path, spider: str, *more: object) -> list[ob
     return ["runspider", "spider.py", "--state", "state", *options, *more]
 
 
-def test_one_output_one_index_one_summary(tmp_path):
+def test_a_crawl_in_several_processes_has_one_output_one_index_and_one_summary(tmp_path):
     with grow(150) as tree:
         done = lycosa(*tree_command(tree), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -267,7 +267,7 @@ def test_the_delay_of_an_address_holds_for_all_its_hosts(tmp_path):
 
 
 @pytest.mark.prove
-def test_a_callback_that_never_returns_costs_its_worker_but_not_the_crawl(tmp_path):
+def test_a_callback_that_never_returns_ends_its_worker_but_not_the_crawl(tmp_path):
     spider = TREE_SPIDER.replace('yield {"url"', 'time.sleep(1e6 * response.url.endswith("/7"))\n        yield {"url"')
     with grow(30) as tree:
         options = ("-s", "max_lease=15", "-s", "slow_callback_after=0")

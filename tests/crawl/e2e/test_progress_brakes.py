@@ -13,7 +13,7 @@ from tests.servers.tree import grow
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_the_delay_of_a_host_brakes_and_bounds_the_remaining_time(tmp_path: Path, processes: int) -> None:
+def test_the_delay_of_a_host_brakes_the_crawl_and_bounds_the_remaining_time(tmp_path: Path, processes: int) -> None:
     seen: list[Snapshot] = []
     with grow(7) as tree:
         settings = Settings(

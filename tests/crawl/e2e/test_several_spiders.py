@@ -99,7 +99,9 @@ def test_spiders_share_the_delay_of_a_host(tmp_path):
         starts = [hit.at for hit in tree.hits() if hit.path != "/away"]
     assert len(starts) == 12
     assert_paced(gaps_of(starts), delay_s)
-    assert starts[-1] - starts[0] > 8 * delay_s  # with a delay for each spider, 5; the first request may arrive late
+    # There are 11 delays between the 12 requests; with a delay for each spider, there would be only 5. The limit is 8,
+    # because the first request may arrive late.
+    assert starts[-1] - starts[0] > 8 * delay_s
 
 
 def test_each_spider_has_its_own_user_agent_middlewares_cookies_and_domains(tmp_path, server):
@@ -133,7 +135,7 @@ def test_each_spider_has_its_own_user_agent_middlewares_cookies_and_domains(tmp_
     assert (a.get("x-spider"), b.get("x-spider")) == ("a", None)
     assert (a["cookie"], b["cookie"]) == ("jar=a", "jar=b"), "each has its own cookie jar"
     dead = lycosa("frontier", "list", "--state", "state", "--status", "dead", "--json", cwd=tmp_path).stdout
-    assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "the domain is not allowed for a"
+    assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "the domain is not allowed for spider a"
 
 
 def test_repeated_kills_lose_nothing(tmp_path):
@@ -154,7 +156,7 @@ def test_repeated_kills_lose_nothing(tmp_path):
 
 
 class Good(Spider):
-    """Its subclasses in the test have names."""
+    """A spider without a name; the test makes subclasses with names."""
 
     async def start(self):
         yield Request(self.site)

@@ -67,7 +67,9 @@ SPIDER = """
 
 
 def memory_of_crawl(home: Path, pages: int) -> tuple[float, float]:
-    """Crawl this many pages. Return the anonymous memory (MB) when it should be flat, and its maximum afterwards."""
+    """Crawl this many pages. Return the anonymous memory (MB) at the time from which it should be flat, and its maximum
+    afterwards.
+    """
     (home / "spider.py").write_text(dedent(SPIDER))
     (home / "site").mkdir()
     with serve(home / "site", log=False, extra=SITE) as server:

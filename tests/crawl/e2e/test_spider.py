@@ -343,7 +343,9 @@ def test_allowed_domains_limit_the_spider(tree, tmp_path):
 
 
 def test_callback_meta_and_cb_kwargs_survive_kills(tmp_path):
-    """Callback, meta and cb_kwargs of every page in a chain of branches, killed four times on the way."""
+    """Every page of eight chains of ten pages has the callback, meta and cb_kwargs that the page before it passed on,
+    although the crawl is killed four times on the way.
+    """
     spider = """
     class Chain(Spider):
         name = "chain"

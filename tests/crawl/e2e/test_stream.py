@@ -130,7 +130,7 @@ def test_a_killed_crawl_writes_each_item_once(tmp_path, redis, port, rng):
                 before = length(output)
                 run.until(lambda before=before: length(output) > before)
                 time.sleep(rng.uniform(0.0, 0.3))
-                await_entries(output)  # they are written, but probably not committed
+                await_entries(output)  # the entries are written, but probably not committed
                 run.kill()
         second.kill()
         done = lycosa(*command, cwd=tmp_path, timeout_s=END_MAX_S)

@@ -1,4 +1,7 @@
-"""The slot of a host is free when a transfer ends, while its callback goes on (C5): on every back end, in processes."""
+"""A transfer that ends frees the slot of its host, while its callback still runs (C5).
+
+The tests run on every back end, and with two worker processes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tests.servers.redis import find_redis, redis_server
 PAGES, CONCURRENCY, PER_HOST = 96, 64, 8
 CALLBACK_S, RETRY_AFTER_S = 1.0, 1
 END_MAX_S = 4.0
-"""It would be 12 s (96 / 8) if callbacks held the slots of their host."""
+"""The callbacks would take 12 s (96 / 8) if they held the slots of their host."""
 SPIDERS = f"""
 import asyncio, time
 from lycosa import Request, Spider

@@ -85,9 +85,9 @@ def test_bindaddress_is_the_local_address_of_the_transfer(monkeypatch: pytest.Mo
 
 
 def test_download_maxsize_limits_the_body() -> None:
-    """A larger body is dead at once: a retry would not make it smaller. `max_body` applies to other requests."""
+    """A larger body is dead at once: a retry would not make it smaller. Without the key `max_body` applies."""
     result = crawl_paths(
-        ("/gzip?1", {"download_maxsize": 1000}),  # 9,000 bytes, 100 as they are sent
+        ("/gzip?1", {"download_maxsize": 1000}),  # 9,000 bytes, compressed to less than 1,000
         ("/gzip?2", {"download_maxsize": 100_000}),
         ("/gzip?3", {"download_maxsize": 0}),
         ("/gzip?4", {}),
@@ -107,7 +107,7 @@ def test_download_maxsize_limits_the_body() -> None:
 
 
 def test_download_timeout_limits_the_transfer() -> None:
-    """It applies to the whole transfer; a slower one is retried."""
+    """The timeout applies to the whole transfer; a slower transfer is retried."""
     result = crawl_paths(
         ("/slow?ms=400&1", {"download_timeout": 0.2}),
         ("/slow?ms=400&2", {"download_timeout": 5}),
@@ -129,7 +129,7 @@ def test_download_timeout_limits_the_transfer() -> None:
 
 
 def test_download_fail_on_dataloss_fails_or_flags_a_truncated_body() -> None:
-    """A truncated page is a failure and retried, unless the request accepts it: then it has a flag."""
+    """A truncated page is a failure and is retried, unless the request accepts it: then the response has a flag."""
     result = crawl_paths(
         ("/short?1", {"download_fail_on_dataloss": False}),
         ("/short?2", {}),

@@ -60,7 +60,7 @@ def test_the_next_check_is_at_the_earliest_time_limit() -> None:
     assert CloseConditions(timeout=30, timeout_no_item=50).next_at(NOTHING._replace(item_at=110.0)) == 130.0
 
 
-def test_a_run_without_items_closes_at_the_time_of_the_next_check() -> None:
+def test_a_run_without_new_items_closes_at_the_time_of_the_next_check() -> None:
     tracker = CloseTracker(CloseConditions(timeout_no_item=10), 0.0)
     assert tracker.next_at() == 10.0
     assert tracker.check(items=1, pages=1, errors=0, now=9.0) == ""
@@ -110,7 +110,7 @@ def test_memory_without_limits_is_only_measured() -> None:
 
 def test_resident_memory_follows_allocations() -> None:
     before = resident_bytes()
-    with mmap.mmap(-1, 64 * MIB) as block:  # not malloc: it may still hold that much from other tests
+    with mmap.mmap(-1, 64 * MIB) as block:  # not malloc, which may still hold this much memory of other tests
         block.write(bytes(64 * MIB))
         assert resident_bytes() - before > 48 * MIB
 

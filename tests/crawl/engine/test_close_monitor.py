@@ -14,7 +14,7 @@ NOW = 1000.0
 
 
 def monitor_of(progress: RunProgress, **limits: float) -> tuple[CloseMonitor, RunStats]:
-    """Return a monitor that has just read the progress of all workers, and the counts of this worker in it."""
+    """Return a monitor that has just read the progress of all workers, and the counts of this worker (`RunStats`)."""
     stats = RunStats(NOW - 1.0, pages=4, items=3)
 
     async def read() -> RunProgress:
@@ -36,7 +36,7 @@ def test_items_of_other_workers_count():
     monitor, stats = monitor_of(RunProgress(50.0, 5.0, 90, {"pages": 100, "items": 9}), itemcount=10)
     assert monitor.check(NOW) == ""
     stats.items += 1
-    assert monitor.check(NOW) == "closespider_itemcount", "those of this worker count at once"
+    assert monitor.check(NOW) == "closespider_itemcount", "the items of this worker count at once"
 
 
 def test_errors_of_other_workers_count():
@@ -44,7 +44,7 @@ def test_errors_of_other_workers_count():
     assert monitor.check(NOW) == "closespider_errorcount"
 
 
-def test_times_count_from_the_first_worker_and_from_the_last_item_of_any():
+def test_times_count_from_the_first_worker_and_from_the_last_item_of_any_worker():
     progress = RunProgress(50.0, 5.0, 90, {"pages": 100, "items": 9})
     assert monitor_of(progress, timeout=50.0)[0].check(NOW) == "closespider_timeout"
     assert monitor_of(progress, timeout=51.0)[0].check(NOW) == ""

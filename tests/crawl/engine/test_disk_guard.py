@@ -110,7 +110,7 @@ def test_during_a_shortage_running_visits_finish_and_nothing_is_leased(monkeypat
             await asyncio.sleep(0.2)
             stats = await crawl.frontier.stats()
             assert (stats.leased, stats.done) == (0, before), "visits under way finished, and nothing was leased"
-            assert len(crawl.sink.items) == len(spider.seen) == before < 60, "and committed"
+            assert len(crawl.sink.items) == len(spider.seen) == before < 60, "the items of these visits are committed"
             device.free(100 * MB)
             await asyncio.wait_for(running, 60)
             assert sorted(item["url"] for item in crawl.sink.items) == sorted(set(spider.seen))

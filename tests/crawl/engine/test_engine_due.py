@@ -143,7 +143,7 @@ def test_the_engine_waits_for_a_blocked_host(monkeypatch):
         asyncio.run(scenario(tree.url[:-1]))
 
 
-def test_more_is_called_when_no_request_is_left():
+def test_run_calls_more_when_no_request_is_left():
     async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Delayed([Request(url + "1")])

@@ -73,7 +73,7 @@ def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
         asyncio.run(scenario(tree.url))
 
 
-def test_an_expired_lease_is_renewed_if_it_was_not_leased_again() -> None:
+def test_an_expired_lease_is_renewed_if_its_url_was_not_leased_again() -> None:
     async def scenario() -> None:
         frontier = memory_frontier(POLICY)
         host = "http://a.example:80"
@@ -85,8 +85,8 @@ def test_an_expired_lease_is_renewed_if_it_was_not_leased_again() -> None:
         await leases.renew(100.4)
         assert leases.next_renewal() == 100.5, "no renewal before half of the lease time"
         await leases.renew(107.0)  # the loop was blocked for seven seconds
-        assert await frontier.expire(107.0) == 1, "the one that no task renews"
-        assert await frontier.lease(2, 107.4) != [], "which is leased again"
+        assert await frontier.expire(107.0) == 1, "only the lease that no task renews has expired"
+        assert await frontier.lease(2, 107.4) != [], "the URL of the expired lease is leased again"
         assert leases.next_renewal() == 107.5
         assert await frontier.ack(renewed, "200", (), 107.6)
         leases.remove(renewed)

@@ -229,7 +229,7 @@ def test_a_delayed_request_goes_into_the_segment_of_its_due_time(not_before: flo
     assert redirected(child, "http://a.example/q", 302, BY_DAY).segment == segment
 
 
-def test_a_child_has_the_segment_of_its_period_and_a_redirect_that_of_its_page() -> None:
+def test_a_child_has_the_segment_of_its_period_and_a_redirect_keeps_the_segment_of_its_page() -> None:
     segments = by_period(lambda request: "3d" if "comments" in request.url else "day", "shop:period")
     segments.begin_run(NOON)
     naming = Naming(segments=segments)

@@ -67,7 +67,7 @@ def test_a_report_that_fails_is_empty(caplog):
     assert "cannot make the report of this worker" in caplog.text
 
 
-def test_a_report_has_the_counts_of_the_run_and_of_the_user():
+def test_a_report_has_the_counts_of_the_run_and_the_integer_stats():
     stats = RunStats(0.0, pages=5, unchanged=1, items=4, dropped=2, bytes=10**10, failures=3)
     counted = StatsCollector()
     counted.inc_value("retry/count", 7)

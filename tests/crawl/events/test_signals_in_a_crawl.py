@@ -286,7 +286,7 @@ def test_a_crawl_that_is_kept_alive_sends_spider_idle_again_and_fetches_pushed_r
 
         async def on_spider_idle(self, spider: Any) -> None:
             count = sum(name == "spider_idle" for name, _ in self.recorded)
-            if count == 2:  # pushed by a task outside the crawl, which waits
+            if count == 2:  # pushed by a task outside the crawl, while the crawl waits
                 self.push = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
             if count < 4:
                 raise DontCloseSpider

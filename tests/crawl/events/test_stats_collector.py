@@ -1,4 +1,7 @@
-"""The stats of a run (C1): Scrapy's methods and names, all names listed, bounded, safe to use from threads."""
+"""The stats of a run (C1) have Scrapy's methods and names.
+
+All names are listed, the number of names is limited, and threads may count at the same time.
+"""
 
 from __future__ import annotations
 
@@ -121,12 +124,12 @@ def test_the_dump_is_sorted_by_name() -> None:
 @pytest.mark.parametrize(
     "name", ["downloader/response_status_count/200", "log_count/ERROR", "retry/reason_count/a/b c"]
 )
-def test_names_with_a_placeholder_are_listed(name: str) -> None:
+def test_names_with_a_value_in_place_of_a_placeholder_are_listed(name: str) -> None:
     assert unlisted_names([name]) == []
 
 
 @pytest.mark.parametrize("name", ["downloader/response_status_count/", "item_scraped", "my/item_scraped_count"])
-def test_other_names_are_not_listed(name: str) -> None:
+def test_names_that_only_resemble_a_listed_name_are_not_listed(name: str) -> None:
     assert unlisted_names([name]) == [name]
 
 

@@ -12,7 +12,7 @@ SENT_AGO_S = 3.0
 
 
 class RecordingFetcher:
-    """Answers every request with a page that took 5 s, 2 of them for the connection."""
+    """Answers every request with a page that took 5 s, 2 of them for the connection: sent SENT_AGO_S before the end."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Request, dict[str, Any]]] = []
@@ -40,7 +40,7 @@ class RecordingFetcher:
 
 
 class StartedHosts:
-    """Records starts. The owner process needs those of the hosts in `paced`."""
+    """Records the starts of requests. The owner process needs only the starts of the hosts in `paced`."""
 
     def __init__(self, *paced: str, lost: Exception | None = None) -> None:
         self.paced = paced

@@ -1,5 +1,6 @@
-"""`await self.fetch(request)` behaves like a page: middlewares, robots.txt, retries, redirects and crawl delays, as the
-server sees them; from callbacks, errbacks and pipelines, without deadlocks (C1, C2, C5, C8).
+"""`await self.fetch(request)` is treated like the request of a page: middlewares, robots.txt, retries, redirects and
+crawl delays apply, as the server sees. It works in callbacks, errbacks and pipelines, without deadlocks (C1, C2, C5,
+C8).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def test_an_inline_fetch_is_retried_and_redirected(server):
     expected = [("/flaky/1", 200), ("/good", 200), ("/503", 503), ("/404", 404)]
     assert result.items == [{"found": expected}]
     assert result.hits == {"/good": 2, "/flaky/1": 2, "/redirect-good": 1, "/503": 2, "/404": 1}
-    assert list(result.rows) == ["/good"], "the frontier remembers none of them"
+    assert list(result.rows) == ["/good"], "the frontier remembers no inline fetch"
 
 
 def test_a_final_failure_is_raised_in_the_callback(server):
@@ -107,7 +108,7 @@ def test_inline_fetches_obey_the_robots_txt_of_each_host():
     asyncio.run(both())
 
 
-def test_an_uncaught_ignored_fetch_makes_the_page_dead_instead_of_losing_items():
+def test_an_uncaught_ignore_request_makes_the_page_dead_instead_of_losing_its_items():
     async def act(spider, response):
         await spider.fetch(response.urljoin("/private"))
         return {"never": "written"}

@@ -1,4 +1,4 @@
-"""robots.txt in a crawl of several spiders (C2, C3): fetched once, obeyed by each for its own user agent."""
+"""robots.txt in a crawl of several spiders (C2, C3) is fetched once; each spider obeys it for its own user agent."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_spider_obeys_robots_txt_even_if_another_one_does_not(server):
     assert found == {("no-robots", "good"), ("no-robots", "index"), ("beta", "good")}
 
 
-def test_all_gates_receive_a_robots_txt_that_one_refetches():
+def test_all_gates_receive_a_robots_txt_that_one_gate_refetches():
     async def scenario(server: Server) -> None:
         frontier = memory_frontier(Policy())
         fetcher = CurlFetcher(FetchSettings())

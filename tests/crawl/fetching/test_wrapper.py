@@ -1,4 +1,4 @@
-"""The wrappers of a fetcher (C2): each is a fetcher, passes every option on, and closes the one it wraps."""
+"""The wrappers of a fetcher (C2): each is a fetcher, passes every option on, and closes the fetcher that it wraps."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def until(condition) -> float:
     return time.monotonic() - started
 
 
-def test_it_indexes_up_to_the_limit(index, items, started):
+def test_the_indexer_reads_up_to_the_limit(index, items, started):
     limit = append(items, *(line(page(n)) for n in range(500)))
     append(items, line(page(500)), b'{"half": ')
     indexer = started()
@@ -109,10 +109,10 @@ def test_a_steady_stream_is_committed_every_second(index, items, started):
         return len(counts) >= 3
 
     numbers = itertools.count()
-    assert until(goes_on) < 2 * COMMIT_S + 10, "0 and two commits"
+    assert until(goes_on) < 2 * COMMIT_S + 10, "the count is first 0, and then changes with two commits"
 
 
-def test_it_continues_at_the_committed_position(index, items, started):
+def test_the_indexer_continues_at_the_committed_position(index, items, started):
     first = append(items, line(page(1)))
     indexer = started()
     indexer.advance(first)
@@ -125,16 +125,18 @@ def test_it_continues_at_the_committed_position(index, items, started):
     assert (again.documents, index.count()) == (1, 2)
 
 
-def test_without_drain_uncommitted_items_are_indexed_again(index, items, started):
+def test_after_a_close_without_drain_the_next_indexer_reads_the_uncommitted_items(index, items, started, monkeypatch):
+    monkeypatch.setattr(module, "COMMIT_S", 3600.0)
     limit = append(items, line(page(1)))
     indexer = started()
-    indexer.close(drain=False)
     indexer.advance(limit)
-    assert index.positions().get(SOURCE, 0) == 0
+    until(lambda: indexer.documents == 1)
+    indexer.close(drain=False)
+    assert (index.positions(), indexer.position) == ({}, 0)
     again = started()
     again.advance(limit)
     again.close()
-    assert index.count() == 1
+    assert (again.documents, index.count(), index.positions()) == (1, 1, {SOURCE: limit})
 
 
 def test_broken_lines_are_counted_and_skipped(index, items, started):
@@ -238,7 +240,7 @@ def test_no_thread_is_left(index, items, started):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("indexer")]
 
 
-def test_it_feeds_the_real_index(items, tmp_path):
+def test_the_indexer_feeds_the_real_index(items, tmp_path):
     index = open_index(tmp_path / "index", write=True)
     indexer = Indexer(index, items, source_name(items))
     indexer.start()

@@ -250,7 +250,7 @@ class Diamond(Left, Right):
     pass
 
 
-def test_fields_of_a_diamond_are_those_that_attributes_would_have() -> None:
+def test_fields_in_diamond_inheritance_are_resolved_like_attributes() -> None:
     assert Diamond.fields == {"a": {"by": "left"}, "b": {"by": "right"}}
 
 

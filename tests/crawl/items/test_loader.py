@@ -153,7 +153,7 @@ def test_values_can_be_selected_filtered_and_replaced() -> None:
         ItemLoader().add_css("x", "p")
 
 
-def test_the_context_of_processors_has_response_and_item() -> None:
+def test_the_context_of_processors_has_the_response_its_selector_and_given_values() -> None:
     seen: dict[str, Any] = {}
 
     def inspect_context(values: list[str], loader_context: dict[str, Any]) -> list[str]:

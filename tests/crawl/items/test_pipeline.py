@@ -120,7 +120,7 @@ class Crawler:
 @pytest.mark.parametrize(
     ("kind", "how"), [(Created, "plain"), (FromCrawler, "by settings"), (FromSettings, "by settings too")]
 )
-def test_classes_are_created_from_crawler_settings_or_nothing(kind: Any, how: str) -> None:
+def test_classes_are_created_from_the_crawler_from_its_settings_or_without_arguments(kind: Any, how: str) -> None:
     assert through([kind], {}, crawler=Crawler()) == [{"how": how}]
 
 
@@ -213,7 +213,7 @@ def test_an_object_that_is_no_pipeline_is_refused() -> None:
 
 
 class Odd(Note):
-    """Drops odd numbers, fails for negative ones; waits before it decides if `slow`."""
+    """Drops odd numbers, and fails for negative numbers. If it is `slow`, it waits first."""
 
     def __init__(self, slow: bool = False) -> None:
         self.slow = slow
@@ -325,7 +325,7 @@ def test_a_pipeline_that_exits_or_awaits_a_cancelled_task_ends_its_page(later: b
 
 
 class Barrier:
-    """Holds items until `count` are inside; records the maximum."""
+    """Holds items until `count` items are inside; records the maximum number of items inside."""
 
     def __init__(self, count: int) -> None:
         self.count = count

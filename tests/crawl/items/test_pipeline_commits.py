@@ -47,7 +47,7 @@ def commits_of(*parts: Any, at: int | None = None) -> tuple[PipelineCommits, int
     return asyncio.run(opened())
 
 
-def test_items_of_settled_pages_come_with_the_commit_that_has_their_pages():
+def test_before_commit_gets_the_items_of_the_pages_that_are_settled_in_the_commit():
     rows = Rows()
     commits, start = commits_of(rows)
     commits.prepare_item("shop", {"n": 0})  # its page is not settled in this commit
@@ -95,13 +95,13 @@ def test_a_database_that_lacks_commits_of_the_crawl_is_refused():
         commits_of(rows, at=position)
 
 
-def test_a_database_that_is_ahead_is_the_pipelines_matter():
+def test_a_database_that_is_ahead_of_the_crawl_is_left_to_the_pipeline():
     rows = Rows()
     rows.has = 5
     commits_of(rows)
 
 
-def test_a_pipeline_may_take_the_position_only_and_be_async():
+def test_before_commit_may_take_only_the_position_and_may_be_async():
     class Upserts:
         seen: list[int] = []
 

@@ -94,15 +94,17 @@ def test_retry_after_counts_for_an_overloaded_host() -> None:
     assert recorded.delays == [(HOST, 5.0), (HOST, 30.0), (HOST, 20.0)]
 
 
-def test_connection_failures_and_timeouts_count_for_the_host() -> None:
-    recorded, request = RecordedDelays(is_async=True), Request(URL)
-    throttle = throttle_for(recorded)
-    for error in (TlsFailed(), ValueError(), ConnectFailed(), FetchTimeout()):
-        assert asyncio.run(throttle.process_exception(request, error)) is None
-    assert recorded.delays == [(HOST, 10.0)]
+@pytest.mark.parametrize(
+    ("error", "delays"),
+    [(ConnectFailed(), [(HOST, 10.0)]), (FetchTimeout(), [(HOST, 10.0)]), (TlsFailed(), []), (ValueError(), [])],
+)
+def test_connection_failures_and_timeouts_count_for_the_host(error: Exception, delays: list[tuple[str, float]]) -> None:
+    recorded = RecordedDelays(is_async=True)
+    assert asyncio.run(throttle_for(recorded).process_exception(Request(URL), error)) is None
+    assert recorded.delays == delays
 
 
-def test_debug_logs_changes(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_the_option_debug_changes_of_the_delay_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     request = Request(URL)
     throttle_for(RecordedDelays()).process_response(request, response(request))

@@ -73,20 +73,20 @@ def test_requests_pass_in_order_and_responses_in_reverse_order(server):
     ]
 
 
-def test_with_equal_orders_the_first_one_is_nearer_to_the_engine(server):
+def test_with_equal_orders_the_first_middleware_is_nearer_to_the_engine(server):
     log: list[str] = []
     parts = {Logging("a", log): 10, Logging("b", log): 10}
     crawled(server, downloader_middlewares=parts)
     assert log == ["a > -", "b > -", "b < 200", "a < 200"]
 
 
-def test_a_503_is_seen_at_every_try_or_after_the_last_one(server):
+def test_the_order_decides_if_a_503_is_seen_at_every_try_or_after_the_last_try(server):
     assert log_of(server, "/503", 560) == ["560 > -", "560 < 503"] * 2
     assert log_of(server, "/503", 540) == ["540 > -", "540 > -", "540 < 503"]
     assert log_of(server, "/fails?status=503", 540) == ["540 > -", "540 > -", "540 < 200"]
 
 
-def test_an_exception_is_seen_at_every_try_or_after_the_last_one(server):
+def test_the_order_decides_if_an_exception_is_seen_at_every_try_or_after_the_last_try(server):
     assert log_of(server, "/drop", 560) == ["560 > -", "560 ! ConnectionLost"] * 2
     assert log_of(server, "/drop", 540) == ["540 > -", "540 > -", "540 ! ConnectionLost"]
 
@@ -98,7 +98,7 @@ def test_middlewares_on_the_fetcher_side_see_redirects_and_cookies(server):
     assert log == expected
 
 
-def test_a_later_middleware_may_replace_a_failure(server):
+def test_a_middleware_that_sees_a_failure_after_the_last_try_may_replace_it(server):
     class Replaces:
         def process_response(self, request, response):
             return response.replace(status=200) if response.status == 503 else response
@@ -113,7 +113,7 @@ def test_a_later_middleware_may_replace_a_failure(server):
         assert result.hits[path] == 2
 
 
-def test_control_exceptions_bypass_process_exception_and_errbacks_get_what_was_raised(server):
+def test_control_exceptions_bypass_process_exception_and_errbacks_get_the_raised_exception(server):
     log: list[str] = []
 
     class Own(IgnoreRequest):
@@ -326,7 +326,7 @@ def test_the_result_of_process_spider_exception_passes_the_middlewares_nearer_to
     log.clear()
     result = crawled(server, "/404", spider_middlewares={Through("1", [{"rescued": 404}]): 100})
     assert (log, result.items) == (["1 ! 404"], [{"rescued": 404}]), (
-        "without an errback it gets the exception of an input method"
+        "without an errback, process_spider_exception gets the exception of process_spider_input"
     )
 
 
@@ -399,7 +399,7 @@ class Nonsense:
         ("spider", "process_results", "process_results returned None: return the Results"),
     ],
 )
-def test_wrong_values_are_named(server, side, method, message):
+def test_an_error_names_the_method_that_returned_a_wrong_value(server, side, method, message):
     part = type("Nonsense", (), {method: vars(Nonsense)[method]})
     state, reason = crawled(server, **{f"{side}_middlewares": {part: 5}}).of("/good")
     assert state == "dead"

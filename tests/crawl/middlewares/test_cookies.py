@@ -81,7 +81,7 @@ def test_a_response_that_changed_a_jar_is_flagged(cookies):
     assert receive(cookies, SITE).flags == []
 
 
-def test_cookies_of_a_request_are_sent_with_later_ones(cookies):
+def test_cookies_of_a_request_are_also_sent_with_later_requests(cookies):
     assert sent(cookies, SITE, cookies={"galleta": "salada"}) == "galleta=salada"
     receive(cookies, SITE, "C1=value1; path=/")
     assert sent(cookies, SITE + "sub/") == "galleta=salada; C1=value1"
@@ -292,7 +292,7 @@ def run(scenario):
     asyncio.run(main())
 
 
-def test_each_jar_has_a_session_at_a_server_that_redirects_to_set_its_cookie():
+def test_each_jar_has_its_own_session_on_a_server_that_sets_the_cookie_with_a_redirect():
     async def scenario(server, fetcher):
         download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         for jar in ("a", "b", "a", None):

@@ -188,7 +188,7 @@ def test_a_page_that_may_no_longer_be_stored_is_deleted():
 
 
 @pytest.mark.parametrize("failure", [Answer(0), Answer(503, "down"), Answer(500, "broken")])
-def test_a_stale_response_replaces_one_of_a_failing_host(failure):
+def test_a_stale_response_replaces_the_response_of_a_failing_host(failure):
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(fields=ETAG), failure]
         await harness.get()
@@ -218,7 +218,7 @@ def test_no_pending_response_outlives_its_request():
 
 
 @pytest.mark.parametrize("forbidden", ["max-age=60, must-revalidate", "max-age=60, stale-if-error=1"])
-def test_a_stale_response_is_not_used_if_the_stored_one_forbids_it(forbidden):
+def test_a_stale_response_is_not_used_if_its_cache_control_forbids_it(forbidden):
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(fields=ETAG | {"Cache_Control": forbidden}), Answer(0)]
         await harness.get()
@@ -263,7 +263,7 @@ def refetch_request(url: str) -> Request:
     return request
 
 
-def test_a_refetch_contacts_the_host_and_is_unchanged():
+def test_a_refetch_contacts_the_host_and_a_304_means_unchanged():
     async def scenario(harness: CacheHarness):
         harness.answers = [
             Answer(fields=HOUR | ETAG),
@@ -279,7 +279,7 @@ def test_a_refetch_contacts_the_host_and_is_unchanged():
     run(scenario)
 
 
-def test_vary_covers_default_headers_and_users():
+def test_vary_covers_default_headers_and_each_cookie_jar_has_its_own_responses():
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(fields=HOUR | {"Vary": "Accept-Language, User-Agent"})]
         await harness.get(Request(harness.url, headers={"accept-language": "de"}))
@@ -400,7 +400,7 @@ def test_replay_serves_every_stored_response(tmp_path: Path):
     asyncio.run(main())
 
 
-def test_responses_to_cookies_are_not_shared_between_spiders():
+def test_responses_to_requests_with_cookies_are_not_shared_between_spiders():
     async def scenario(harness: CacheHarness):
         harness.answers = [Answer(fields=HOUR)]
         with_cookie, without_cookie = Request(harness.url, headers={"Cookie": "who=ann"}), Request(harness.url)

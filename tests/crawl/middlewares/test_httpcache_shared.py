@@ -19,7 +19,7 @@ class Member(lycosa.Spider):
         return {"flags": response.flags}
 
 
-def test_responses_to_cookies_are_not_shared_between_crawls(tmp_path: Path) -> None:
+def test_responses_to_requests_with_cookies_are_not_shared_between_crawls(tmp_path: Path) -> None:
     async def flags(url: str, cookie: str, state: str) -> list[str]:
         spider = Member(url=url, cookie=cookie)
         settings = {"http_cache": "rfc9111", "http_cache_dir": tmp_path / "cache", "robots": False}

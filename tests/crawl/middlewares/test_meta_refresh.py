@@ -58,7 +58,7 @@ def test_secrets_are_not_sent_to_another_host():
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/xhtml+xml", "TEXT/HTML", ""])
-def test_only_html_is_searched(kind):
+def test_pages_with_an_html_type_or_without_a_type_are_searched(kind):
     assert follow(Request(URL), kind=kind)
 
 

@@ -75,7 +75,7 @@ def test_the_first_page_is_parsed_and_its_links_become_requests() -> None:
     ]
 
 
-def test_a_rule_with_a_callback_does_not_follow_and_one_without_does() -> None:
+def test_a_rule_with_a_callback_does_not_follow_links_and_a_rule_without_one_does() -> None:
     spider = Shop()
     item, _, listing = results(spider.parse(page())).requests
     found = visit(spider, item)
@@ -84,7 +84,7 @@ def test_a_rule_with_a_callback_does_not_follow_and_one_without_does() -> None:
 
 
 @pytest.mark.parametrize(("follow", "expected"), [(True, ["/item/1", "/item/2"]), (False, [])])
-def test_follow_overrides_the_default(follow: bool, expected: list[str]) -> None:
+def test_the_argument_follow_overrides_the_default(follow: bool, expected: list[str]) -> None:
     spider = shop(Rule(LinkExtractor("/item/"), follow=follow))
     assert paths(visit(spider, results(spider.parse(page())).requests[0])) == expected
     spider = shop(Rule(LinkExtractor("/item/"), "parse_item", {"kind": "k"}, follow=follow))
@@ -239,7 +239,7 @@ def test_the_stored_text_of_a_link_is_bounded() -> None:
     assert len(request.meta["link_text"]) == LINK_TEXT_MAX
 
 
-def test_a_resumed_crawl_finds_its_rule_by_number_or_reports_its_absence() -> None:
+def test_a_resumed_crawl_finds_the_rule_of_a_request_by_number_or_reports_its_absence() -> None:
     request = results(Shop().parse(page())).requests[2]
     changed = shop(Rule(LinkExtractor("x")), Rule(LinkExtractor("about"), lambda response: {"new": response.url}))
     assert visit(changed, request).items == [{"new": f"{SITE}/list/1"}]

@@ -1,4 +1,4 @@
-"""The argument of errbacks (C8): the methods of Scrapy's failures, and the exception names its users write."""
+"""The argument of errbacks (C8): the methods of Scrapy's failures, and the exception names that its users write."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUEST = Request("http://a.example/")
 
 
 class DNSLookupError(Exception):
-    """As Twisted's."""
+    """An exception with the name of an exception of Twisted."""
 
 
 class Answer(Response):
@@ -42,7 +42,7 @@ class Answer(Response):
         return self._status
 
 
-def test_it_has_the_exception_and_the_request() -> None:
+def test_a_failure_has_the_exception_and_the_request() -> None:
     error = FetchTimeout("timed out after 5 s")
     failure = Failure(error, REQUEST)
     assert (failure.value, failure.type, failure.request, failure.response) == (error, FetchTimeout, REQUEST, None)
@@ -79,7 +79,7 @@ def test_an_unexpected_status_is_an_http_error_with_its_response(cause: Any) -> 
     assert failure.getErrorMessage() == "404"
 
 
-def test_it_has_the_response_for_which_a_middleware_failed() -> None:
+def test_a_failure_has_the_response_for_which_a_middleware_failed() -> None:
     answer = Answer(200)
     assert Failure(ValueError(), REQUEST, answer).response is answer
 

@@ -69,7 +69,7 @@ def test_a_selector_of_iternodes_cannot_leave_its_node() -> None:
         ("nothing", [], RSS, []),
     ],
 )
-def test_itertag_is_a_written_name_or_has_a_namespace_prefix(
+def test_itertag_is_a_name_as_written_in_the_feed_or_has_a_prefix_of_the_namespaces(
     iterator: str, itertag: str, namespaces: Any, body: str, expected: list[str]
 ) -> None:
     spider = news(itertag=itertag, namespaces=namespaces, iterator=iterator, parse_node=lambda s, r, n: texts(r, n))

@@ -65,7 +65,7 @@ def test_with_get_the_fields_replace_the_query():
 
 
 @pytest.mark.parametrize("formdata", [None, {}, []])
-def test_without_fields_it_is_a_plain_request(formdata):
+def test_without_fields_a_form_request_is_a_plain_request(formdata):
     assert FormRequest("http://a.example/?a=0", formdata=formdata) == Request("http://a.example/?a=0")
 
 
@@ -289,7 +289,7 @@ def test_an_action_that_cannot_be_fetched_is_an_error():
         ("<form>", {"method": "put"}, "PUT"),
     ],
 )
-def test_the_method_is_that_of_caller_button_or_form(form, options, method):
+def test_the_method_comes_from_the_caller_the_button_or_the_form(form, options, method):
     request = FormRequest.from_response(page(form + "<input name=a value=1></form>"), **options)
     assert request.method == method
     assert (request.body == b"a=1") == (method != "GET")

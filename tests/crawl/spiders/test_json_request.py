@@ -21,7 +21,7 @@ def test_data_become_the_body():
 
 
 @pytest.mark.parametrize("data", [[], {}, 0, "", False])
-def test_empty_data_are_data(data):
+def test_empty_data_become_the_body_too(data):
     assert JsonRequest(URL, data=data).body == json.dumps(data).encode()
     assert JsonRequest(URL, data=data, method="PUT").method == "PUT"
 
@@ -39,7 +39,7 @@ def test_body_takes_precedence_over_data(body):
     assert (request.method, request.body) == ("GET", body)
 
 
-def test_the_caller_may_set_dumps_arguments_and_headers():
+def test_the_caller_may_set_headers_and_the_arguments_of_json_dumps():
     def callback():
         pass
 
@@ -67,6 +67,6 @@ def test_replace_changes_the_body():
         assert request.copy() == request
 
 
-def test_it_is_stored_as_a_plain_request():
+def test_a_json_request_is_stored_as_a_plain_request():
     request = JsonRequest(URL, data={"a": 1})
     assert Request(**request.to_arguments()) == request

@@ -133,7 +133,7 @@ def test_css_that_lexbor_knows_does_not_build_a_second_tree() -> None:
     assert "selector" in vars(response)
 
 
-def test_process_value_takes_absolute_urls_and_returns_others() -> None:
+def test_process_value_takes_absolute_urls_and_returns_other_urls_or_none() -> None:
     body = """<a href="javascript:go('../other/1.html')">a</a><a href=" 2.html ">b</a>"""
     body += """<a href="http://[x">c</a><a href=n>d</a>"""
     seen = []
@@ -192,7 +192,7 @@ def test_xlink_href_of_svg_is_not_a_link() -> None:
     assert urls("<svg><a xlink:href='/x'>x</a></svg>") == []
 
 
-def test_matches_checks_patterns_and_domains() -> None:
+def test_the_method_matches_checks_patterns_and_domains() -> None:
     extractor = LinkExtractor("ok", "no", "a.example", "b.a.example")
     assert extractor.matches("http://c.a.example/ok")
     assert not extractor.matches("http://a.example/x")
@@ -247,6 +247,7 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message:
     assert message in str(caught.value)
 
 
-def test_xpath_that_selects_text_is_refused() -> None:
+@pytest.mark.parametrize("xpath", ["//a/@href", "//a/text()", "string(//a)"])
+def test_xpath_that_selects_no_elements_is_refused(xpath: str) -> None:
     with pytest.raises(BadSpider, match="select elements"):
-        LinkExtractor(restrict_xpaths="//a/@href").extract_links(page())
+        LinkExtractor(restrict_xpaths=xpath).extract_links(page())

@@ -1,4 +1,4 @@
-"""The response of a callback (C2): decoded as in browsers, selected with parsel or lexbor, and followed."""
+"""The response that a callback gets (C2): decoding as in browsers, selecting with parsel or lexbor, following links."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def index(*locs: str, more: str = "") -> str:
     return f"<sitemapindex>{urlset(*locs, more=more)[8:-9].replace('url>', 'sitemap>')}</sitemapindex>"
 
 
-def test_it_starts_with_sitemap_urls() -> None:
+def test_the_spider_starts_with_sitemap_urls() -> None:
     (request,) = started(Shop())
     assert (request.url, request.callback) == (f"{SITE}/sitemap.xml", "_parse_sitemap")
     assert request.meta["download_maxsize"] == SITEMAP_TRANSFER_MAX

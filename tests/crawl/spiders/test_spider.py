@@ -13,14 +13,14 @@ class Plain(Spider):
         pass
 
 
-def test_start_urls_are_a_list_of_the_spider() -> None:
+def test_each_spider_has_its_own_list_of_start_urls() -> None:
     first, second = Plain(), Plain()
     first.start_urls.append("http://a.example/")
     assert first.start_urls == ["http://a.example/"]
     assert second.start_urls == []
 
 
-def test_none_among_the_allowed_domains_does_not_count() -> None:
+def test_the_value_none_among_the_allowed_domains_does_not_count() -> None:
     class Some(Plain):
         allowed_domains = [None, ".a.example"]
 

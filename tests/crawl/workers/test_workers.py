@@ -113,7 +113,7 @@ CRAWL: Any = SimpleNamespace(
 EVENTS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: Deferred(1.0), on_change=lambda: None)
 
 
-def test_a_visit_cancelled_when_its_worker_dies_ends() -> None:
+def test_a_visit_that_is_cancelled_after_its_worker_died_ends() -> None:
     """The worker cannot report the cancellation any more."""
 
     async def run() -> bool:
@@ -128,7 +128,7 @@ def test_a_visit_cancelled_when_its_worker_dies_ends() -> None:
     assert asyncio.run(run())
 
 
-def test_a_page_is_dead_only_if_it_was_the_only_one_of_its_worker() -> None:
+def test_a_page_is_dead_only_if_it_was_the_only_page_of_a_worker_that_died() -> None:
     class Crawl:
         cookies = CookieBroadcast()
 

@@ -96,7 +96,7 @@ def test_limits_are_exact():
         decode(b"i1234e", max_digits=3)
 
 
-def test_limits_count_all_values_beside_a_span():
+def test_limits_count_all_values_when_one_span_is_asked_for():
     data = b"d1:ali1ei2ee1:b0:e"
     assert decode_with_span(data, b"a", max_tokens=7, max_depth=2)[1] == b"li1ei2ee"
     for limits in ({"max_tokens": 6}, {"max_tokens": 4}, {"max_depth": 1}):

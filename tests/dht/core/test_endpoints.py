@@ -56,7 +56,7 @@ def test_contacts_are_read_as_they_were_written(ip: str, which: int):
     assert split_contacts(b"def456...", which) == []
 
 
-def test_a_site_is_an_ipv4_address_or_a_64():
+def test_a_site_is_an_ipv4_address_or_an_ipv6_prefix_of_64_bits():
     assert site_of(pack("1.2.3.4", 5)) == site_of(pack("1.2.3.4", 6)) != site_of(pack("1.2.3.5", 5))
     assert (
         site_of(pack("2001:db8::1", 5)) == site_of(pack("2001:db8::2:0:0:1", 5)) != site_of(pack("2001:db8:0:1::1", 5))
@@ -110,7 +110,7 @@ def test_the_user_may_allow_networks():
         AllowedNetworks(["localhost"])
 
 
-def test_the_fast_check_of_ipv4_equals_the_shared_one():
+def test_the_fast_check_of_ipv4_addresses_agrees_with_is_public():
     edges = {0, 2**32 - 1}
     for number in range(0, 2**32, 2**16):
         edges |= {number, number + 255, number + 256, max(number - 1, 0)}
@@ -122,7 +122,7 @@ def test_the_fast_check_of_ipv4_equals_the_shared_one():
         assert is_public_v4(number.to_bytes(4)) == is_public(str(ip_address(number)))
 
 
-def test_the_fast_check_of_ipv6_equals_the_shared_one():
+def test_the_fast_check_of_ipv6_addresses_agrees_with_is_public():
     blocks = [*NOT_PUBLIC_V6, PUBLIC_V6, SIX_TO_FOUR]
     edges = {int(edge) + n for each in blocks for edge in (each[0], each[-1]) for n in (-1, 0, 1)}
     edges |= {int(ip_address(f"2002:{n:02x}00::1")) for n in range(256)}

@@ -213,7 +213,7 @@ def test_keys_in_any_order_and_odd_values_are_accepted():
         (b"d1:eli203e3:bade1:t2:aa1:y1:re", ErrorMessage(b"aa", 203, b"bad")),
     ],
 )
-def test_errors_in_odd_forms_are_errors(packet: bytes, message: ErrorMessage):
+def test_error_messages_in_odd_forms_are_read_as_errors(packet: bytes, message: ErrorMessage):
     assert decode_message(packet) == message
 
 

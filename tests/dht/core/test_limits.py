@@ -60,7 +60,7 @@ def test_an_address_is_new_again_a_minute_after_its_last_contact():
     assert max(sum(start <= at < start + 60 for at in new) for start in new) <= 60
 
 
-def test_known_addresses_are_free_for_a_minute():
+def test_known_addresses_do_not_count_as_new_for_a_minute_after_their_last_contact():
     cap = NewAddressCap(6)
     assert cap.allow(endpoint(1), 0)
     assert not cap.allow(endpoint(2), 0)
@@ -117,7 +117,7 @@ def test_connections_leave_queries_their_share_of_the_new_addresses():
     connections, waits = 0, []
     for step in range(50 * 300):
         now = step / 50
-        connections += limits.may_connect(endpoint(step), now)  # there are always more peers
+        connections += limits.may_connect(endpoint(step), now)  # at each step there is one more peer
         if step % 25 == 0:
             waits.append(limits.query_wait_s(endpoint(100_000 + step), now))
     assert connections / 5 == pytest.approx(280, rel=0.05)

@@ -88,7 +88,7 @@ def test_peers_are_bounded():
         ("x" * (TEXT_MAX + 1), "longer than"),
     ],
 )
-def test_a_mistake_gets_one_line(written, message):
+def test_the_error_for_an_invalid_link_is_one_short_line(written, message):
     with pytest.raises(BadMagnet, match=message) as error:
         parse_magnet(written)
     assert len(str(error.value)) < 200
@@ -96,7 +96,7 @@ def test_a_mistake_gets_one_line(written, message):
 
 
 @given(st.text(max_size=100))
-def test_any_text_is_a_magnet_or_a_mistake(text):
+def test_any_text_is_parsed_or_raises_bad_magnet(text):
     for written in (text, f"magnet:?{text}", f"{BTIH}&{text}", f"magnet:?xt=urn:btih:{text}", f"{BTIH}&x.pe={text}"):
         with suppress(BadMagnet):
             parse_magnet(written)

@@ -97,7 +97,7 @@ def test_a_ping_without_an_answer_ends():
     assert (event.node_id, event.error) == (None, "no answer")
 
 
-# What others send.
+# Datagrams from other nodes.
 
 
 def a_node(**options: object) -> DhtNode:
@@ -158,7 +158,7 @@ def test_a_query_under_our_own_id_is_dropped():
     assert ask(node, a_ping(node.node_id)) == []
 
 
-def test_a_host_is_answered_fifty_times_at_once_and_others_still_are():
+def test_one_host_gets_at_most_50_answers_at_once_and_another_host_is_still_answered():
     node = a_node()
     answered = [bool(ask(node, a_ping(), pack("20.0.0.9", port))) for port in range(1, 101)]
     assert answered == [True] * 50 + [False] * 50
@@ -166,7 +166,7 @@ def test_a_host_is_answered_fifty_times_at_once_and_others_still_are():
     assert node.status(1.0).traffic.limited == 50
 
 
-def test_errors_are_within_the_same_limit():
+def test_errors_count_towards_the_limit_of_answers_per_host():
     node = a_node()
     broken = b"d1:ade1:q4:ping1:t2:aa1:y1:qe"
     assert sum(bool(ask(node, broken)) for _ in range(100)) == 50
@@ -201,7 +201,7 @@ def test_a_flood_of_requests_does_not_displace_our_own_results():
 
 
 @pytest.mark.parametrize("transaction", [b"i-0e", b"i007e", b"i-7e", b"i00e", b"i18446744073709551615e"])
-def test_an_old_packet_with_an_odd_integer_as_transaction_is_answered(transaction: bytes):
+def test_a_packet_of_an_old_draft_with_an_unusual_integer_as_transaction_is_answered(transaction: bytes):
     packet = b"d1:ad2:id20:abcdefghij0123456789e1:q4:ping1:t%b1:y1:qe" % transaction
     (answer,) = ask(a_node(), packet)
     assert b"1:ti%de" % int(transaction[1:-1]) in answer
@@ -214,7 +214,7 @@ def test_a_packet_with_an_invalid_transaction_is_dropped(transaction: bytes):
     assert node.traffic.malformed == 1
 
 
-# Whom it knows.
+# The contacts of a node.
 
 
 def test_routers_are_queried_but_enter_neither_table_nor_file():
@@ -279,12 +279,15 @@ def test_while_our_link_is_down_no_contact_turns_bad():
 
 
 def contact_in_bucket(node: DhtNode, index: int, number: int) -> Contact:
-    """Return a contact whose id shares exactly this number of bits with that of the node."""
+    """Return a contact whose id shares exactly the first `index` bits with the id of the node.
+
+    Contacts with the same `index` differ by their `number`.
+    """
     first = node.node_id[0] ^ (0x80 >> index)
     return Contact(bytes([first, number]) + node.node_id[2:], pack(f"20.{index + 1}.{number}.1", 1))
 
 
-def test_a_check_prevented_by_our_dead_link_is_made_later():
+def test_a_contact_that_could_not_be_checked_while_our_link_was_down_is_checked_later():
     node = a_node()
     other = [contact_in_bucket(node, 0, number) for number in range(9)]
     for each in [contact_in_bucket(node, 1, 0), *other[:8]]:

@@ -12,6 +12,6 @@ def test_the_intervals_of_bep_51_are_accepted(interval_s: int):
 
 
 @pytest.mark.parametrize("interval_s", [-1, 21_601])
-def test_other_intervals_are_refused(interval_s: int):
+def test_intervals_that_bep_51_does_not_allow_are_refused(interval_s: int):
     with pytest.raises(UsageError, match=f"sample_interval_s {interval_s}: write 0 to 21600 seconds"):
         NodeConfig(sample_interval_s=interval_s)

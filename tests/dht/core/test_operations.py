@@ -57,7 +57,7 @@ class Play:
         )
 
     def answer(self, now: float = 1.0, **values: object) -> list[OutgoingQuery]:
-        """Answer the queries in flight. Return them."""
+        """Answer the queries in flight. Return these queries."""
         sent, self.sent = self.sent, []
         for query in sent:
             reply = Reply(b"t", query.expected_id or b"r" * 20, **values)
@@ -80,14 +80,14 @@ def test_each_peer_is_reported_once_when_it_arrives():
     ]
 
 
-def test_peers_announced_to_this_node_count():
+def test_a_lookup_also_finds_peers_that_were_announced_to_this_node():
     play = Play()
     play.peers.announce(INFOHASH, peer(9), 0.0, seed=False)
     number = play.operations.get_peers(INFOHASH, 0.0, scrape=False)
     assert play.events == [LookupProgress(number, (peer(9),))]
 
 
-def test_peers_announced_to_this_node_at_private_addresses_do_not_count():
+def test_a_lookup_leaves_out_peers_at_private_addresses_that_were_announced_to_this_node():
     play = Play()
     play.peers.announce(INFOHASH, pack("10.0.0.1", 25), 0.0, seed=False)
     play.operations.get_peers(INFOHASH, 0.0, scrape=False)
@@ -126,7 +126,7 @@ def test_a_lookup_starts_with_contacts_that_are_known_to_be_near():
     assert [query.endpoint for query in play.sent] == [node(7).endpoint, node(8).endpoint]
 
 
-def test_one_node_returns_peers_and_contacts_near_the_infohash():
+def test_get_peers_from_one_node_reports_its_peers_and_its_contacts_near_the_infohash():
     play = Play()
     number = play.operations.get_peers(INFOHASH, 0.0, only=node(9))
     [query] = play.answer(values=[peer(1)], nodes=pack_contacts([node(8)]))

@@ -42,13 +42,13 @@ def test_with_more_peers_than_wanted_they_are_returned_in_turn():
     assert len(set(store.peers(ONE, 3, 8, 10.0))) == 3
 
 
-def test_seeds_are_left_out_as_long_as_there_are_others():
+def test_seeds_are_left_out_on_request_if_there_are_other_peers():
     store = filled(4)
     assert set(store.peers(ONE, 10, 0, 4.0, without_seeds=True)) == {peer(1), peer(3)}
     assert filled(1).peers(ONE, 10, 0, 4.0, without_seeds=True) == [peer(0)]
 
 
-def test_the_filters_have_the_addresses_of_seeds_and_of_others():
+def test_one_filter_has_the_addresses_of_seeds_and_the_other_those_of_leechers():
     seeds, leechers = filled(3).filters(ONE, 3.0)
     assert peer(0)[:4] in ScrapeFilter(seeds)
     assert peer(1)[:4] not in ScrapeFilter(seeds)
@@ -91,7 +91,7 @@ def test_a_sample_has_no_infohash_twice(count: int, chance: int):
     assert len({samples[at : at + 20] for at in range(0, len(samples), 20)}) == min(count, SAMPLES_MAX)
 
 
-def test_a_full_infohash_takes_no_more_peers_but_renews_stored_ones():
+def test_an_infohash_with_the_maximum_of_peers_takes_no_more_but_renews_stored_peers():
     store = filled(3, swarm_max=3)
     assert not store.accepts(ONE)
     assert store.accepts(OTHER)

@@ -42,7 +42,7 @@ def a_table(own_id: bytes, endpoints: list[bytes]) -> RoutingTable:
 
 
 class Answering:
-    """A responder for each family, with full answers, in one process."""
+    """A responder for each address family; both share their tables, which have enough contacts for full answers."""
 
     def __init__(self, **config: object) -> None:
         self.shared = Neighbourhood()
@@ -114,7 +114,7 @@ def test_a_requested_infohash_is_reported_without_the_requester():
     assert answering.wanted == [PeersWanted(INFOHASH)]
 
 
-def test_a_node_without_a_table_of_the_wanted_family_has_no_nodes_of_it():
+def test_without_a_table_of_a_wanted_family_no_nodes_of_that_family_are_returned():
     answering = Answering()
     del answering.shared.tables[IPV6]
     assert answering.ask(method=FIND_NODE, target=INFOHASH, want=BOTH).nodes6 == b""
@@ -134,7 +134,7 @@ def test_get_peers_returns_peers_and_nodes_and_a_token(source: bytes):
 @pytest.mark.parametrize("source", [ASKER, ASKER6], ids=["IPv4", "IPv6"])
 @pytest.mark.parametrize("want", [0, BOTH])
 @pytest.mark.parametrize("scrape", [False, True])
-def test_many_peers_fill_the_datagram_and_no_more(source: bytes, want: int, *, scrape: bool):
+def test_many_peers_fill_the_datagram_without_exceeding_its_maximum_size(source: bytes, want: int, *, scrape: bool):
     answering = Answering()
     answering.fill(300, source)
     query = Query(b"64:" + b"t" * 64, GET_PEERS, b"i" * 20, INFOHASH, want, scrape=scrape)
@@ -161,7 +161,7 @@ def test_noseed_leaves_seeds_out():
     assert len(answering.ask(method=GET_PEERS, target=INFOHASH, noseed=True).values) == 6
 
 
-def test_a_full_infohash_gives_no_token():
+def test_no_token_is_returned_for_an_infohash_that_has_the_maximum_of_peers():
     answering = Answering()
     answering.shared.peers[IPV4] = PeerStore(swarm_max=1)
     answering.responders[IPV4]._peers = answering.shared.peers[IPV4]
@@ -170,7 +170,7 @@ def test_a_full_infohash_gives_no_token():
     assert answering.ask(method=GET_PEERS, target=b"o" * 20).token
 
 
-def test_an_announce_is_stored_reported_and_of_one_family():
+def test_an_announce_is_reported_and_stored_for_its_own_address_family_only():
     answering = Answering()
     token = answering.ask(method=GET_PEERS, target=INFOHASH).token
     answering.ask(method=ANNOUNCE_PEER, target=INFOHASH, token=token, port=77, seed=True)

@@ -1,4 +1,4 @@
-"""BEP 33: the vector, unions, and estimates."""
+"""BEP 33: the test vector, unions of filters, and estimates of their numbers of addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def filter_of(first: str, count: int) -> ScrapeFilter:
     return found
 
 
-def test_the_vector_of_bep_33():
+def test_the_filter_equals_the_test_vector_of_bep_33():
     found = filter_of("192.0.2.0", 256)
     found.unite(bytes(filter_of("2001:DB8::", 0x3E8)))
     assert bytes(found) == VECTOR

@@ -54,7 +54,7 @@ def test_crc32c_has_its_check_value():
 
 
 @pytest.mark.parametrize(("ip", "node_id"), VECTORS)
-def test_the_vectors_of_bep_42(ip: str, node_id: str):
+def test_ids_agree_with_the_test_vectors_of_bep_42(ip: str, node_id: str):
     assert is_secure(bytes.fromhex(node_id), packed(ip))
     assert not is_secure(bytes.fromhex(node_id), packed("124.31.75.22"))
     assert secure_id(packed(ip), bytes.fromhex(node_id)) == bytes.fromhex(node_id)
@@ -93,7 +93,7 @@ def test_every_id_is_secure_on_a_local_network(ip: str):
     assert is_secure(bytes(20), packed(ip))
 
 
-def test_ids_are_checked_beside_local_networks():
+def test_ids_are_checked_at_addresses_just_outside_local_networks():
     assert not any(is_secure(bytes(20), packed(ip)) for ip in ("11.0.0.1", "172.32.0.1", "128.0.0.1", "fec0::1"))
 
 
@@ -123,7 +123,7 @@ def test_each_address_of_a_local_network_has_a_vote():
     assert any(votes.vote(OURS, pack(f"127.0.0.{n}", 1)) for n in range(VOTES_MIN))
 
 
-def test_a_minority_changes_nothing():
+def test_half_of_the_votes_do_not_change_the_address():
     votes = ExternalAddressVotes(packed("1.2.3.4"))
     assert not any(votes.vote(OURS, voter(n)) for n in range(20))
     assert not any(votes.vote(pack("6.6.6.6", 1), voter(n)) for n in range(20, 40))
@@ -149,7 +149,7 @@ def test_a_new_address_wins_when_more_than_half_report_it():
 
 
 @pytest.mark.parametrize("said", [b"", b"123", pack("192.168.1.2", 1), pack("2a00::1", 1), packed("10.0.0.1")])
-def test_private_and_foreign_addresses_are_no_votes(said: bytes):
+def test_private_malformed_and_other_family_addresses_are_not_counted_as_votes(said: bytes):
     votes = ExternalAddressVotes()
     assert not any(votes.vote(said, voter(n)) for n in range(20))
 

@@ -16,7 +16,7 @@ INFO = encode({b"length": 5, b"name": b"x", b"piece length": 16_384, b"pieces": 
 NODES = (("127.0.0.1", 6881), ("your.router.node", 4804), ("2001:db8::1", 1))
 
 
-def test_the_example_of_bep_5():
+def test_the_nodes_of_the_example_of_bep_5_are_read():
     value = [[b"127.0.0.1", 6881], [b"your.router.node", 4804], [b"2001:db8:100:0:d5c8:db3f:995e:c0f7", 1941]]
     torrent = read_torrent_file(b"d4:info" + INFO + b"5:nodes" + encode(value) + b"e")
     assert [host for host, _ in torrent.nodes] == [each[0].decode() for each in value]
@@ -27,7 +27,7 @@ def test_a_written_file_is_read_back():
     torrent = TorrentFile(INFO, NODES, ((b"comment", b"hello"), (b"zzz", [1, {b"a": b""}])))
     data = write_torrent_file(torrent)
     assert read_torrent_file(data) == torrent
-    assert encode(decode(data)) == data, "sorted"
+    assert encode(decode(data)) == data, "the keys are sorted"
 
 
 def test_nodes_replace_the_tracker_and_everything_else_is_kept():
@@ -60,13 +60,13 @@ def test_nodes_are_bounded():
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"de", b"d4:infoi1ee", b"le", b"d4:infode", b"d4:infodee "])
-def test_other_data_are_refused(data):
+def test_data_that_are_no_torrent_file_are_refused(data):
     with pytest.raises(BadTorrentFile, match="not a torrent file"):
         read_torrent_file(data)
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_torrent_or_a_mistake(data):
+def test_any_bytes_are_read_or_raise_bad_torrent_file(data):
     for each in (data, b"d4:infode5:nodes" + data + b"e"):
         with suppress(BadTorrentFile):
             write_torrent_file(read_torrent_file(each))

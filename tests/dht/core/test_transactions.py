@@ -121,7 +121,7 @@ def test_a_query_that_would_wait_too_long_is_refused():
     assert limited.outgoing.take_refused() == []
 
 
-def test_a_query_beyond_the_outstanding_ones_is_refused():
+def test_a_query_beyond_the_maximum_of_outstanding_queries_is_refused():
     limited = OneASecond(outstanding_max=0)
     query = a_query()
     limited.outgoing.send(query, 0.0)
@@ -141,7 +141,7 @@ def test_a_waiting_query_of_an_operation_that_ended_is_dropped():
     assert len(limited.outgoing) == 0
 
 
-def test_an_endpoint_is_silent_after_several_failures_for_a_while():
+def test_an_endpoint_counts_as_silent_for_a_while_after_several_failures():
     silent = SilentEndpoints()
     for _ in range(SILENCES_MAX):
         assert not silent.contains(HERE, 0.0)

@@ -7,7 +7,7 @@ import asyncio
 from lycosa.dht.crawler.budget import Budget
 
 
-def test_a_sixth_of_a_minute_comes_at_once_and_the_rest_is_spread() -> None:
+def test_a_sixth_of_the_budget_of_a_minute_is_available_at_once_and_the_rest_is_spread() -> None:
     async def run() -> None:
         budget = Budget(1200)
         clock = asyncio.get_running_loop().time

@@ -46,7 +46,7 @@ def test_accepted_torrents_are_cleaned_and_refused_ones_denied_by_both_infohashe
 
         assert [each.record.name for each in taken] == ["cleaned", "cleaned"]
         assert {each.rules for each in taken} == {rules}
-        assert released == [True], "a refused torrent is out of flight"
+        assert released == [True], "a refused torrent is no longer in flight"
         assert funnel.counts[CrawlOutcome.REFUSED_BY_RULES] == 1
         assert await store.standing(HYBRID.keys, NOW) == dict.fromkeys(HYBRID.keys, Standing.DENIED)
         refusal = await store.refusal(HYBRID.keys[1], NOW)

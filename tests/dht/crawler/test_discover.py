@@ -69,6 +69,6 @@ def test_an_infohash_whose_requests_exceeded_the_limit_gets_another_chance(tmp_p
         receive(PeersWanted(infohash(number)))
         assert funnel.counts[CrawlOutcome.DROPPED] == 2, "considered again, but the limit still holds"
         receive(PeersWanted(infohash(number + 1)))
-        assert funnel.counts[CrawlOutcome.DROPPED] == 2, "requested once"
+        assert funnel.counts[CrawlOutcome.DROPPED] == 2, "requested only once, so neither considered nor dropped"
 
     harvest(tmp_path, scenario)

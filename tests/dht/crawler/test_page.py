@@ -60,7 +60,7 @@ def test_the_page_shows_the_figures_of_the_crawl_and_what_limits_it() -> None:
         assert shown in html, shown
     assert "torrents &lt;1&gt;" in html
     assert html.count("<polyline") == 9
-    assert "style=" not in html, "the policy of the page forbids it"
+    assert "style=" not in html, "the content security policy of the page forbids style attributes"
     assert not re.search(r"\d+\.\d+\.\d+\.\d+", html), "no address"
 
 

@@ -82,7 +82,7 @@ def test_a_clock_that_jumps_ends_no_try_and_no_infohash_is_forgotten(tmp_path: P
     async def run() -> None:
         at = At(tmp_path)
         await at.queue.push(HASHES[:1], SAMPLED)
-        for _ in range(30):  # more failures than a frontier allows for expired leases
+        for _ in range(30):  # more failures than EXPIRIES_MAX, after which an expired lease makes a record dead
             [lease] = await at.queue.lease(1)
             await at.queue.failed(lease, CrawlOutcome.NO_PEERS)
             at.now += 60 * 86_400.0
@@ -117,7 +117,7 @@ def test_every_queued_infohash_is_known_in_memory_and_on_disk(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_an_infohash_that_is_done_is_listed_with_its_infohash(tmp_path: Path) -> None:
+def test_the_row_of_a_done_record_still_gives_its_infohash(tmp_path: Path) -> None:
     async def run() -> None:
         at = At(tmp_path)
         await at.queue.push(HASHES[:1], SAMPLED)

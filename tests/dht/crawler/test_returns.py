@@ -65,13 +65,13 @@ def test_evicted_torrents_are_queued_again_when_their_time_is_over(tmp_path: Pat
 
 
 @pytest.mark.parametrize("was_committed", [False, True])
-def test_after_a_crash_each_is_queued_once(tmp_path: Path, was_committed: bool) -> None:
+def test_after_a_crash_each_evicted_torrent_is_queued_once(tmp_path: Path, was_committed: bool) -> None:
     async def run() -> None:
         at, store = await evicted(tmp_path)
         over = NOW + EVICTED_S
         if was_committed:
             await at.queue.push_again(await store.lapsed(over, 10))
-        await at.frontier.close()  # as a crash: the store has not forgotten them
+        await at.frontier.close()  # as after a crash: the store has not forgotten the evictions
         again = At(tmp_path, store, over)
         assert await again.stage.queue_some() == 2
         assert (await again.queue.stats()).queued == 2
@@ -81,7 +81,7 @@ def test_after_a_crash_each_is_queued_once(tmp_path: Path, was_committed: bool) 
     asyncio.run(run())
 
 
-def test_a_queue_that_never_had_them_gets_them_too(tmp_path: Path) -> None:
+def test_a_queue_that_never_had_the_evicted_torrents_gets_them_too(tmp_path: Path) -> None:
     async def run() -> None:
         at, store = await evicted(tmp_path / "one")
         await at.frontier.close()
@@ -95,7 +95,7 @@ def test_a_queue_that_never_had_them_gets_them_too(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_large_eviction_returns_in_small_parts(tmp_path: Path) -> None:
+def test_many_evicted_torrents_are_queued_again_in_small_parts(tmp_path: Path) -> None:
     many, minutes = 5 * HOME.returned, 3
     store = MemoryRecordStore()
 

@@ -85,7 +85,7 @@ async def crawling(session: DhtSession, folder: Path) -> AsyncIterator[tuple[Tor
 
 
 async def until(happened: Callable[[], object]) -> None:
-    """Wait until this is true. The crawl has a time limit."""
+    """Wait until this is true. A time limit around the caller ends the wait."""
     while not happened():
         assert asyncio.get_running_loop().is_running()
         await asyncio.sleep(POLL_S)
@@ -118,7 +118,8 @@ def test_an_infohash_that_others_request_is_looked_up_and_stored(tmp_path: Path)
             crawling(session, tmp_path) as (crawl, _),
             node(session) as asking,
         ):
-            for target in (OTHER, INFOHASH, INFOHASH):  # nodes look up random targets, each once
+            # One request is not enough for the queue: nodes also look up random targets, but each of them only once.
+            for target in (OTHER, INFOHASH, INFOHASH):
                 assert bool([peer async for peer in asking.lookup(target)]) is (target == INFOHASH)
             await stored(crawl)
             await until(lambda: crawl.funnel.counts[CrawlOutcome.WANTED] == 1)
@@ -227,7 +228,7 @@ def test_the_position_of_the_sweep_waits_until_the_infohashes_are_queued(tmp_pat
     asyncio.run(run())
 
 
-def test_stored_torrents_that_are_found_again_are_seen_that_day(tmp_path: Path) -> None:
+def test_stored_torrents_that_are_found_again_are_marked_as_seen_that_day(tmp_path: Path) -> None:
     async def run() -> None:
         day_s = 86_400
         store, queue_at = MemoryRecordStore(), NOW + 2 * day_s
@@ -235,7 +236,7 @@ def test_stored_torrents_that_are_found_again_are_seen_that_day(tmp_path: Path) 
         frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
         seen = SeenStage(store, lambda: queue_at)
         triage = Triage(HashQueue(frontier, lambda: NOW, random.random), Hints(), Funnel(), seen.add)
-        for _ in range(2):  # the first time it is new to the queue
+        for _ in range(2):  # the first time, the infohash is new to the queue
             await triage.take([INFOHASH, OTHER], CrawlOutcome.SAMPLED)
             await seen.flush()
         row = await store.get(INFOHASH)
@@ -262,13 +263,13 @@ def test_a_crawl_that_ends_while_its_store_fails_keeps_the_last_infohashes(
             session.listeners[0](session.shells[0], PeerAnnounced(OTHER, pack("127.0.0.1", 9), seed=True))
             await until(lambda: crawl.funnel.counts[CrawlOutcome.NEW])
 
-    async def queued() -> int:
+    async def unfinished() -> int:
         frontier = embedded_frontier(tmp_path, POLICY, now=NOW)
         stats = await frontier.stats()
         await frontier.close()
-        return stats.queued
+        return stats.unfinished  # queued, or delayed if the peer has refused the connection before the crawl ended
 
     with pytest.raises(ExceptionGroup) as raised:
         asyncio.run(announce_and_end())
     assert raised.group_contains(StorageUnavailable)
-    assert asyncio.run(queued()) == 1
+    assert asyncio.run(unfinished()) == 1

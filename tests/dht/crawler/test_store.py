@@ -48,7 +48,7 @@ def test_a_private_torrent_is_not_stored_and_the_queue_says_why(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_torrents_that_make_room_are_counted(tmp_path: Path) -> None:
+def test_torrents_that_the_store_evicts_are_counted(tmp_path: Path) -> None:
     class FullStore(MemoryRecordStore):
         async def put(self, records: Sequence[TorrentRecord], now: float) -> PutResult:
             return (await super().put(records, now))._replace(evicted=100)
@@ -68,7 +68,7 @@ def test_torrents_that_make_room_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["while they wait", "while they are stored"])
-def test_rules_that_change_after_the_inspection_apply_to_what_is_then_stored(tmp_path: Path, changed: str) -> None:
+def test_new_rules_apply_to_inspected_torrents_that_wait_or_are_being_stored(tmp_path: Path, changed: str) -> None:
     current = RULES
 
     class SlowStore(MemoryRecordStore):

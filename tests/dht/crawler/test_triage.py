@@ -44,7 +44,7 @@ def test_new_infohashes_are_queued_with_their_sampler() -> None:
     asyncio.run(run())
 
 
-def test_the_peer_of_an_announced_infohash_is_remembered_even_if_it_is_known() -> None:
+def test_the_peer_of_an_announced_infohash_is_remembered_even_if_the_infohash_is_known() -> None:
     async def run() -> None:
         stage = Stage()
         await stage.triage.take(HASHES[:1], CrawlOutcome.SAMPLED, sampler=NODE)

@@ -27,7 +27,7 @@ NODE = NodeStatus(
 
 
 def snapshot_at(at: float) -> CrawlSnapshot:
-    """Return a crawl that has run for this many seconds."""
+    """Return the snapshot of a crawl that has run for this many seconds."""
     tenths = int(at * 10)
     counts = {
         CrawlOutcome.SAMPLED: 12 * tenths,
@@ -79,7 +79,7 @@ def history(seconds: int) -> CrawlHistory:
 
 
 def view(seconds: int) -> TorrentCrawlView:
-    """Return the view of such a crawl."""
+    """Return the view of a crawl that has run for this many seconds."""
     now = snapshot_at(float(seconds))
     before = history(seconds).minute_ago(now)
     return TorrentCrawlView(

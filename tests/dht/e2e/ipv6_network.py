@@ -1,7 +1,7 @@
 """A network of DHT nodes on IPv6 in a network namespace: `unshare -rn python -m tests.dht.e2e.ipv6_network`.
 
-Each node is in a /48 of its own, as a table takes two of a /48. Prints, as JSON, what lookups find. Nothing but
-loopback exists in the namespace.
+Each node is in a /48 of its own, because a routing table takes only one contact of a /48. Prints, as JSON, what lookups
+find. Nothing but loopback exists in the namespace.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def run() -> dict[str, object]:
                 await session.joined()
         await until(
             lambda: all(status.contacts.good >= 8 for status in sessions[0].status())
-        )  # it verifies two a second
+        )  # the first node verifies two contacts a second
         announced = await sessions[1].announce(INFOHASH, 999)
         peers = [str(peer) async for peer in sessions[-1].lookup(INFOHASH)]
         closest = [unpack(each.endpoint)[0] for each in await sessions[-1].find_node(INFOHASH)]

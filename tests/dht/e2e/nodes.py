@@ -15,7 +15,7 @@ ON_LOOPBACK = ("--allow-private", "127.0.0.0/8")
 
 @contextmanager
 def dht_node(folder: Path, *options: object, bind: str = "127.0.0.1:0") -> Iterator[tuple[Running, str]]:
-    """Run `lycosa dht node` with its output in a folder. Yield it with its address, when it has joined."""
+    """Run `lycosa dht node` in a folder. Yield the process and the address of its node when the node has joined."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_command("dht", "node", "--bind", bind, *ON_LOOPBACK, *options, cwd=folder) as process:
         addresses = 1 + options.count("--bind")

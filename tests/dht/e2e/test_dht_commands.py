@@ -46,7 +46,7 @@ def test_a_hybrid_torrent_is_announced_in_both_swarms(tmp_path: Path) -> None:
             assert lycosa("dht", "lookup", infohash, *join, cwd=tmp_path).stdout == "127.0.0.4:999\n"
 
 
-def test_a_killed_node_has_its_id_and_its_contacts_again(tmp_path: Path) -> None:
+def test_a_node_that_was_killed_starts_again_with_its_id_and_its_contacts(tmp_path: Path) -> None:
     state = ("--state", "saved")
     with dht_node(tmp_path / "1") as (_, first):
         join = ("--bootstrap", first)
@@ -71,7 +71,7 @@ def test_neither_metrics_nor_logs_nor_the_state_have_the_address_of_a_peer(tmp_p
         dht_node(tmp_path / "1", "--metrics", "0", "--state", "saved") as (process, first),
         dht_node(tmp_path / "2", "--bootstrap", first, bind="127.0.0.2:0"),
     ):
-        # Read-only, so it is a peer and no contact.
+        # The node of `announce` is read-only, so the first node stores its address as a peer and not as a contact.
         join = ("--bind", "127.0.0.4:0", "--bootstrap", first, *ON_LOOPBACK)
         lycosa("dht", "announce", INFOHASH, "--peer-port", 999, *join, cwd=tmp_path)
         url = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", process.stderr)
@@ -144,7 +144,7 @@ LOOPBACK_NODE = ("--bootstrap", "127.0.0.1:9")
         (("node", "--bind", "127.0.0.1:0", "--metrics", "x"), "--metrics x: write a port such as 9464"),
     ],
 )
-def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     done = lycosa("dht", *arguments, cwd=tmp_path)
     assert assert_one_line(done.stderr).startswith(message), done.stderr
     assert done.returncode in {2, 3}

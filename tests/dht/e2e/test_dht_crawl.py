@@ -73,7 +73,10 @@ def expected(swarm: TorrentSwarm) -> list[tuple[object, ...]]:
 
 
 def essence(record: TorrentRecord) -> tuple[object, ...]:
-    """Return values that identify a torrent. The infohashes were computed from the received bytes."""
+    """Return values that identify a torrent.
+
+    The crawl computes the infohashes from the received metadata, so equal infohashes prove equal metadata.
+    """
     return record.infohash_v1 or b"", record.infohash_v2 or b"", record.name, record.size_bytes, len(record.files)
 
 

@@ -24,7 +24,7 @@ from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000
 LINES = 5000
-"""A killed import has many left, also on a busy machine."""
+"""Enough lines that a killed import still has many of them left, also on a busy machine."""
 
 
 def write_lines(path: Path, count: int, files: int = 3) -> None:
@@ -69,7 +69,7 @@ def test_an_import_that_is_killed_leaves_no_worker_and_is_complete_when_repeated
     for target in (1, 1500):
         words = ("dht", "import", "all.jsonl", "--state", "killed", "--processes", 2)
         with start_command(*words, cwd=tmp_path) as process:
-            # The rows may be there before the workers: those of the import that was killed before.
+            # In the second round, rows of the first import may reach the target before this import has workers.
             workers: list[int] = []
             while rows() < target or not workers:
                 assert process.process.poll() is None, process.stderr
@@ -87,7 +87,7 @@ def test_an_import_that_is_killed_leaves_no_worker_and_is_complete_when_repeated
 
 
 def children(process: Running) -> list[int]:
-    """Return the process ids of its children; [] if it has ended."""
+    """Return the process ids of the children of a process; [] if the process has ended."""
     path = Path(f"/proc/{process.process.pid}/task/{process.process.pid}/children")
     try:
         return [int(each) for each in path.read_text().split()]
@@ -103,7 +103,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
-def test_several_sources_at_once_and_infohashes_for_the_crawl(tmp_path: Path) -> None:
+def test_several_sources_are_imported_at_once_and_infohashes_are_queued_for_the_crawl(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.torrent").write_bytes(torrent_file(info_v1(b"from a file")))
     (tmp_path / "files" / "b.torrent").write_bytes(b"no torrent")
@@ -160,7 +160,7 @@ def test_records_and_infohashes_are_imported_beside_a_crawl(tmp_path: Path) -> N
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistake_is_one_line_that_says_what_to_write(
+def test_a_mistake_is_reported_in_one_line_that_says_what_to_write(
     words: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
     write_lines(tmp_path / "a.jsonl", 1)

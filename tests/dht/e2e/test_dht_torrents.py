@@ -97,7 +97,7 @@ def test_a_torrent_file_gets_the_closest_contacts_as_nodes_and_others_join_throu
     assert (content.info, content.fields) == (INFO, ())
 
 
-def test_a_peer_of_the_link_that_stays_silent_ends_with_the_timeout(tmp_path: Path) -> None:
+def test_waiting_for_a_silent_peer_of_the_link_ends_with_the_timeout(tmp_path: Path) -> None:
     with (
         dht_node(tmp_path / "1") as (_, node),
         seeder({bytes.fromhex(INFOHASH): INFO}, "127.0.0.9", Behaviour.SILENT) as port,
@@ -132,7 +132,7 @@ def test_metadata_that_has_only_one_of_two_infohashes_is_not_written(tmp_path: P
         (("metadata",), "metadata needs MAGNET..."),
     ],
 )
-def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_in_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "plain.torrent").write_bytes(write_torrent_file(TorrentFile(INFO)))
     done = lycosa("dht", *arguments, cwd=tmp_path)
@@ -140,5 +140,5 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, tmp_pat
     assert done.returncode == 2
 
 
-def test_a_file_with_a_name_that_is_too_long_does_not_exist() -> None:
+def test_a_file_whose_name_is_too_long_counts_as_not_existing() -> None:
     assert not MetadataJob(parse_magnet(OTHER), Path("x" * 300)).is_there()

@@ -42,7 +42,7 @@ async def our_node(host: str = "", **options: Any) -> AsyncIterator[tuple[DhtSes
     bind = f"[{address}]:0" if ":" in address else f"{address}:0"
     async with open_node([bind], allow_private=["127.0.0.0/8", "::1"], **options) as node:
         yield node, text(node.endpoints[0])
-        # From a loopback address the kernel sends nothing to others: a datagram for them would be counted here.
+        # The kernel sends nothing from a loopback address to other networks: such a datagram would be counted here.
         assert [shell.dropped_count for shell in node.shells] == [0]
 
 
@@ -58,7 +58,10 @@ async def alert(node: Any, kind: type, wanted: Callable[[Any], bool] = lambda _:
 
 
 async def found_by(node: Any, infohash: bytes) -> list[tuple[str, int]]:
-    """Return the first peers that a libtorrent session finds. It repeats the lookup while its table grows."""
+    """Return the first peers that a libtorrent session finds.
+
+    The lookup is repeated until it finds some, because the table of the session may still grow.
+    """
     found: list[tuple[str, int]] = []
 
     def look() -> bool:
@@ -88,7 +91,7 @@ def test_libtorrent_sessions_join_through_our_node_and_store_its_announces() -> 
 
 @pytest.mark.parametrize("host", ["", "::1"])
 def test_libtorrent_announces_finds_and_samples_through_our_node_alone(host: str) -> None:
-    """IPv6, too."""
+    """Over IPv4, and with the host `::1` over IPv6."""
 
     async def run() -> None:
         with libtorrent_nodes(2, host=host) as (first, second):
@@ -138,7 +141,10 @@ def test_libtorrent_answers_all_of_our_queries(host: str) -> None:
 
 
 def test_libtorrent_with_its_own_limits_does_not_ban_us() -> None:
-    """It bans an address that sends more than 50 messages within 10 seconds. A hundred concurrent lookups would."""
+    """An address is banned by libtorrent if it sends more than 50 messages within 10 seconds.
+
+    A hundred concurrent lookups would send more, but our own limits slow them down.
+    """
 
     async def run() -> None:
         with libtorrent_nodes(1, dht_block_ratelimit=5) as [theirs]:
@@ -146,7 +152,7 @@ def test_libtorrent_with_its_own_limits_does_not_ban_us() -> None:
                 await ours.joined()
                 lookups = [asyncio.ensure_future(ours.find_node(bytes([n]) * 20)) for n in range(100)]
                 sent = ours.shells[0].node.traffic
-                await until(lambda: sent.queries_out >= 7)  # three seconds of the limit
+                await until(lambda: sent.queries_out >= 7)  # our limit allows that after three seconds
                 for lookup in lookups:
                     lookup.cancel()
                 await asyncio.wait(lookups)

@@ -36,7 +36,7 @@ from tests.servers.bittorrent import (
 
 PLAIN = {"small": plain_torrent(500, 1), "three pieces": plain_torrent(40_000, 2)}
 ANSWER_MAX_S = 60.0
-"""Until a client has read its torrents: it accepts connections before."""
+"""Time limit until a client has read its torrents: it accepts connections earlier than that."""
 
 
 @pytest.fixture(scope="module")

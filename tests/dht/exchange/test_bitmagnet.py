@@ -153,13 +153,13 @@ def test_the_connection_is_read_only(server: str, database: Any) -> None:
     assert "read-only transaction" in imported.problems[0].reason
 
 
-def test_another_database_is_refused(server: str, database: Any) -> None:
+def test_a_database_without_the_columns_of_bitmagnet_is_refused(server: str, database: Any) -> None:
     database.execute("ALTER TABLE torrents DROP COLUMN extension, DROP COLUMN files_status")
     with pytest.raises(UsageError, match="torrents has no files_status"):
         Imported().run(BitmagnetSource(url(server)))
 
 
-def test_an_unreachable_server_is_one_problem() -> None:
+def test_an_unreachable_server_is_reported_as_one_problem() -> None:
     imported = Imported().run(BitmagnetSource("postgresql://postgres@127.0.0.1:1/x"))
     assert "cannot be read" in imported.problems[0].reason
     assert imported.counts.bad == 1

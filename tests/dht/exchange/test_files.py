@@ -48,14 +48,14 @@ def test_a_compressed_file_is_read_to_where_it_is_damaged_and_its_size_is_the_to
     assert last.done == source.total == path.stat().st_size
 
 
-def test_a_file_that_is_not_compressed_is_named_without_its_bytes(tmp_path: Path) -> None:
+def test_the_error_for_a_file_that_is_not_compressed_does_not_quote_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(LINES)
     [entry] = find_source(str(path), io.BytesIO).entries()
     assert entry.data == b"the file cannot be read further: not a gzip file"
 
 
-def test_a_line_without_end_takes_no_more_memory_than_the_longest() -> None:
+def test_a_line_without_end_takes_no_more_memory_than_the_longest_allowed_line() -> None:
     [entry] = of_lines(b"{" * (LINE_MAX * 2)).entries()
     assert len(entry.data) == LINE_MAX + 2
 

@@ -1,4 +1,4 @@
-"""The database of magnetico in all its versions, and hostile ones."""
+"""The database of magnetico, in all versions of its schema, and hostile databases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VERSION_3 = """
     CREATE INDEX modified_on_index ON torrents (modified_on);
     PRAGMA user_version = 3;
 """
-"""The tables of the archived magnetico and of its maintained fork."""
+"""Each version adds to the one before. These are the schemas of the archived magnetico and of its maintained fork."""
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_bad_rows_are_reported_and_the_others_are_imported(
     assert found.done[-1] == 8
 
 
-def test_infohashes_of_32_bytes_are_of_version_2(tmp_path: Path, database: sqlite3.Connection) -> None:
+def test_infohashes_of_32_bytes_are_those_of_bittorrent_v2(tmp_path: Path, database: sqlite3.Connection) -> None:
     database.executescript(BASE)
     add(database, 1, "n", [("f", 1)])
     database.execute("UPDATE torrents SET info_hash = ?", [V2])

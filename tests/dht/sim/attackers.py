@@ -2,8 +2,9 @@
 
 An attacker answers every lookup with other attackers, under ids close to the target. It accepts announces and forgets
 them. It answers with the id under which other attackers return it. FORGING attackers use ids next to the target or
-victim, whether these fit their address or not. ECLIPSING ones use the closest id that BEP 42 allows. PHANTOMS
-attackers do so, too, but return addresses without a node, other ones in each answer, with ids that fit them.
+victim, whether these fit their address or not. ECLIPSING attackers use the closest id that BEP 42 allows.
+PHANTOMS attackers do so, too, but instead of other attackers they return contacts that do not exist: each answer has
+other addresses, with ids that fit these addresses.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ RETRY_S = 1.0
 class Lie(StrEnum):
     """The answers of a lying node."""
 
-    ALWAYS_THE_SAME = "always the same sample, of a million infohashes, interval 0"
-    NEVER_AGAIN = "an interval of six hours, and a million infohashes"
-    SPAM = "invented infohashes in each answer, of a million, interval 0; contacts that do not exist"
+    ALWAYS_THE_SAME = "always the same sample, a claim to have a million infohashes, and an interval of 0"
+    NEVER_AGAIN = "a claim to have a million infohashes, and an interval of six hours"
+    SPAM = "invented infohashes in each answer, a claim to have a million, an interval of 0, and dead contacts"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class KeySpace:
         self._fill_tables(middle, high, bit - 1, chance)
 
     def _store_infohashes(self, chance: random.Random) -> None:
-        """Store each infohash at the nodes closest to its first bits, of which there are some more than nodes."""
+        """Store each infohash at the nodes closest to its prefix. There are 4 to 8 times as many prefixes as nodes."""
         bits = len(self.nodes).bit_length() + 2
         cells = [self.closest(cell << (160 - bits), K, self.answering) for cell in range(1 << bits)]
         for infohash in range(self.population.infohashes):
@@ -323,7 +323,10 @@ class Discovery:
         self.trust.tried(sampler.endpoint, self.now, fetched=fetched)
 
     def _check_position(self, node: SimulatedNode) -> None:
-        """Check that the position to store is not past a node whose first answer has not reached triage yet."""
+        """Count the sweep's position as stale if it is past a node whose first answer has not reached triage yet.
+
+        A restart from this position would skip the node.
+        """
         if isinstance(self.sweep, Sweep) and self.asked[node.contact.endpoint] == 1:
             self.stale_positions += not self.sweep.sweeps and self.sweep.position > node.key >> (160 - POSITION_BITS)
 
@@ -353,7 +356,7 @@ def bootstrap(space: KeySpace, chance: random.Random) -> list[Contact]:
 
 
 def _middle(nodes: list[SimulatedNode], low: int, high: int, bit: int) -> int:
-    """Return where the keys begin that have this bit set; above it, all are equal."""
+    """Return the index of the first key with this bit set. Keys from `low` to `high` have the same higher bits."""
     prefix = nodes[low].key >> (bit + 1)
     return bisect_left(nodes, (prefix << 1 | 1) << bit, low, high, key=lambda each: each.key)
 

@@ -194,7 +194,7 @@ class Swarm:
     # Results.
 
     def neighbours_known(self) -> float:
-        """Return the share of the eight reachable nodes closest to each node that are in its table."""
+        """Return which share of the eight reachable nodes closest to a node is in its table, over all nodes."""
         known = wanted = 0
         old = [host for host in self.honest if self.network.now - host.since > 1200.0]
         reachable = [host for host in old if not host.behind_nat]
@@ -208,7 +208,7 @@ class Swarm:
         return known / max(wanted, 1)
 
     def good_and_up(self) -> float:
-        """Return the share of good contacts in all tables that are still online."""
+        """Return which share of the good contacts in all tables is still online."""
         counted: Counter[bool] = Counter()
         for host in self.honest:
             for contact in host.node.closest_good(host.node.node_id, 1000, self.network.now):

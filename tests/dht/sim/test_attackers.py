@@ -11,7 +11,7 @@ SEED = 7
 
 
 @pytest.mark.parametrize("attack", Attack)
-def test_attackers_hold_few_contacts_and_lookups_find(attack: Attack):
+def test_attackers_hold_few_contacts_and_lookups_find_peers(attack: Attack):
     print(f"seed {SEED}")
     swarm = Swarm(SEED, Scenario(hours=0.5, attackers=50, attack=attack, lookups_per_minute=8.0))
     outcome = swarm.run()
@@ -23,7 +23,7 @@ def test_attackers_hold_few_contacts_and_lookups_find(attack: Attack):
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("attack", Attack)
-def test_attackers_that_flood_for_hours(attack: Attack, seed: int):
+def test_attackers_that_flood_for_hours_hold_few_contacts_and_lookups_find_peers(attack: Attack, seed: int):
     swarm = Swarm(seed, Scenario(hours=3.0, attackers=50, attack=attack, attack_pause_s=0.5))
     outcome = swarm.run()
     assert outcome.found_part >= 0.95

@@ -1,4 +1,4 @@
-"""How fast the sweep finds infohashes, compared with an ideal one that knows all nodes and uses the limits fully."""
+"""How fast the sweep finds infohashes, compared with an ideal sweep that knows all nodes and uses the limits fully."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small(space: KeySpace) -> Discovery:
     return discover(space, 7200.0)
 
 
-def test_a_sweep_finds_nearly_all_that_the_nodes_return(space: KeySpace, small: Discovery) -> None:
+def test_a_sweep_finds_nearly_as_many_infohashes_as_the_ideal_sweep(space: KeySpace, small: Discovery) -> None:
     assert_near(small, ideal(space, 7200.0), (2, 5, 10, 30, 60, 120))
 
 
@@ -53,7 +53,7 @@ def test_the_whole_key_space_is_covered(space: KeySpace, small: Discovery) -> No
     assert len(missed) <= 0.01 * len(space.answering)
 
 
-def test_no_position_precedes_the_infohashes_of_a_node_behind_it(small: Discovery) -> None:
+def test_the_position_does_not_pass_a_node_before_its_infohashes_have_arrived(small: Discovery) -> None:
     assert small.stale_positions == 0
 
 
@@ -71,7 +71,7 @@ def test_under_the_limits_of_a_home_line_the_sweep_is_near_the_ideal_too(space: 
 
 
 @pytest.mark.parametrize("lie", Lie)
-def test_a_tenth_of_liars_costs_little(lie: Lie) -> None:
+def test_the_sweep_is_near_the_ideal_even_if_a_tenth_of_the_nodes_lie(lie: Lie) -> None:
     print(f"seed {SEED}")
     space = KeySpace(Population(nodes=200, infohashes=20_000, liars=0.1, lie=lie), random.Random(SEED))
     found, best = discover(space, 3600.0), ideal(space, 3600.0)
@@ -83,7 +83,7 @@ def test_a_tenth_of_liars_costs_little(lie: Lie) -> None:
 
 
 @pytest.mark.prove
-def test_a_million_infohashes_on_two_thousand_nodes() -> None:
+def test_the_sweep_is_near_the_ideal_for_a_million_infohashes_on_two_thousand_nodes() -> None:
     print(f"seed {SEED}")
     space = KeySpace(FULL, random.Random(SEED))
     until = 6 * 3600.0

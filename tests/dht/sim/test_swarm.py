@@ -17,7 +17,7 @@ def small() -> tuple[Swarm, Outcome]:
     return swarm, swarm.run()
 
 
-def test_lookups_find_what_was_announced(small: tuple[Swarm, Outcome]):
+def test_lookups_find_announced_peers(small: tuple[Swarm, Outcome]):
     _, outcome = small
     assert outcome.lookups > 300
     assert outcome.found_part >= 0.98
@@ -41,13 +41,16 @@ def test_nodes_know_whether_they_can_be_reached(small: tuple[Swarm, Outcome]):
 
 
 def test_announces_are_confirmed_as_often_as_losses_allow(small: tuple[Swarm, Outcome]):
-    """An announce and its answer arrive with probability 0.8 x 0.8. A few nodes leave first. Tokens cost no more."""
+    """An announce and its answer arrive with probability 0.8 x 0.8.
+
+    A few nodes leave before they answer. Tokens cause no further losses.
+    """
     _, outcome = small
     assert outcome.asked > 7.5 * outcome.announces
     assert outcome.confirmed > 0.55 * outcome.asked
 
 
-def test_a_network_on_ipv6():
+def test_lookups_find_announced_peers_in_a_network_on_ipv6():
     print(f"seed {SEED}")
     swarm = Swarm(SEED, Scenario(nodes=30, hours=0.5, ipv6=True, behind_nat=0.0, lookups_per_minute=8.0))
     outcome = swarm.run()
@@ -58,7 +61,7 @@ def test_a_network_on_ipv6():
 
 @pytest.mark.prove
 @pytest.mark.parametrize("seed", range(3))
-def test_a_larger_network_for_six_hours(seed: int):
+def test_lookups_find_announced_peers_in_a_larger_network_for_six_hours(seed: int):
     swarm = Swarm(seed, Scenario(nodes=200, hours=6.0))
     outcome = swarm.run()
     assert outcome.found_part >= 0.98
@@ -67,7 +70,7 @@ def test_a_larger_network_for_six_hours(seed: int):
 
 
 @pytest.mark.prove
-def test_a_thousand_nodes_for_a_day():
+def test_lookups_find_announced_peers_among_a_thousand_nodes_for_a_day():
     swarm = Swarm(1, Scenario(nodes=1000, hours=24.0, infohashes=100))
     outcome = swarm.run()
     assert outcome.found_part >= 0.98

@@ -129,7 +129,7 @@ def test_blocks_and_crawl_delays_apply_to_claims(new_frontier: Open) -> None:
 
 
 def forget_idle(frontier: Any, now: float) -> None:
-    """Let the frontier forget idle hosts. One on Redis keeps its hosts as long as the crawl."""
+    """Let the frontier forget idle hosts. A frontier on Redis keeps its hosts as long as the crawl exists."""
     if not isinstance(frontier, RedisFrontier):
         frontier.scheduler.forget_idle(now)
 
@@ -199,7 +199,7 @@ def test_limits_per_address_apply_to_claims(new_unpartitioned: Open) -> None:
     run(scenario())
 
 
-def test_claims_of_one_address_are_first_come_first_served_and_before_leases(new_unpartitioned: Open) -> None:
+def test_claims_of_one_address_start_in_the_order_of_their_arrival_and_before_leases(new_unpartitioned: Open) -> None:
     async def scenario() -> None:
         frontier = new_unpartitioned(replace(PLAIN, concurrency_per_ip=1))
         third = "http://c.example:80"

@@ -10,7 +10,7 @@ from tests.frontier.contracts.test_claims import ONE, SLOW, assert_waiting, do_n
 from tests.frontier.contracts.test_frontier import HOST, PLAIN, run, url, urls_of
 
 
-def test_slot_is_free_once_and_the_lease_stays_until_its_ack(new_frontier: Open) -> None:
+def test_a_slot_is_freed_only_once_and_the_lease_stays_until_its_ack(new_frontier: Open) -> None:
     async def scenario() -> None:
         frontier = new_frontier(ONE)
         await frontier.push([url(1), url(2), url(3)])
@@ -21,7 +21,7 @@ def test_slot_is_free_once_and_the_lease_stays_until_its_ack(new_frontier: Open)
         assert await frontier.lease(5, 1.0) == [], "a second call frees no other slot"
         assert (await frontier.stats()).leased == 2
         assert await frontier.ack(first, "200", (), 2.0)
-        assert await frontier.lease(5, 2.0) == [], "nor does the end of the lease"
+        assert await frontier.lease(5, 2.0) == [], "the end of the lease frees no other slot, either"
         assert await frontier.ack(second, "200", (), 2.0)
         assert await urls_of(frontier, 5, 2.0) == [f"{HOST}/3"]
 

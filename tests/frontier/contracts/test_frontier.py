@@ -230,7 +230,7 @@ def test_the_concurrency_per_host_is_limited(new_frontier: Open) -> None:
     run(scenario())
 
 
-def test_the_delay_between_starts_on_one_host(new_frontier: Open) -> None:
+def test_the_delay_between_starts_on_one_host_is_kept(new_frontier: Open) -> None:
     async def scenario() -> None:
         frontier = new_frontier(replace(PLAIN, delay_s=2.0))
         await frontier.push([url(n) for n in range(3)] + [url(9, OTHER)])
@@ -389,7 +389,7 @@ def test_a_robots_txt_from_the_future_expires_after_its_usual_time(tmp_path: Pat
 
 
 def test_no_host_waits_longer_because_the_clock_was_set_back_after_the_opening(tmp_path: Path) -> None:
-    """For a host with work at the opening, and one that gets work after the clock was set back."""
+    """One host has work at the opening; the other host gets work after the clock was set back."""
 
     async def scenario() -> None:
         for name, due in (("at once", 0.0), ("later", 99_500.0)):
@@ -426,7 +426,7 @@ def test_a_robots_txt_whose_leases_keep_expiring_is_given_up(new_frontier: Open)
 
 
 def test_a_guarded_record_stays_guarded(new_frontier: Open) -> None:
-    """When leased, retried and requeued; the robots.txt of its host is guarded, too."""
+    """It is guarded when it is leased, retried and requeued; the robots.txt of its host is guarded, too."""
 
     async def scenario() -> None:
         frontier = new_frontier(Policy(robots=True))

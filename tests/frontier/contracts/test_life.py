@@ -46,7 +46,7 @@ class Url(NamedTuple):
     leases: list[Lease]
 
     async def state(self) -> State:
-        """Return its state by `find`, which must be that of the listing."""
+        """Return the state of the URL according to `find`. The listing must have the same state."""
         found = [row.state for row in await self.operations.find(RECORD.fingerprint, HOST)]
         listed, after = await self.operations.rows(Selection(), "", 10)
         assert (after, [row.state for row in listed]) == (None, found)
@@ -69,7 +69,7 @@ class Url(NamedTuple):
         return await getattr(self.frontier, method)(lease, *arguments)  # type: ignore[no-any-return]
 
     async def requeue(self, state: State) -> bool:
-        """Queue it again if it is in this state."""
+        """Queue the URL again if it is in this state."""
         return (await self.operations.requeue(Selection(states=(state,)), None, T0, "", 10)).requeued > 0  # type: ignore[no-any-return]
 
     async def archive(self) -> bool:
@@ -110,7 +110,7 @@ class Url(NamedTuple):
                 return await self.archive()
 
     async def expire_all_but_last(self) -> None:
-        """Let its leases expire as often as allowed."""
+        """Let leases of the URL expire as often as they may before the URL is dead."""
         for _ in range(EXPIRIES_MAX - 1):
             assert await self.lease(T0)
             assert await self.frontier.expire(DUE) == 1

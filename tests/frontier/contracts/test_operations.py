@@ -99,7 +99,7 @@ def brief(rows: list[Row]) -> dict[str, str]:
 
 
 async def settle_some(frontier: Any) -> None:
-    """URLs 0 to 7: done, dead, retry, leased, and queued; 8 is delayed."""
+    """Make URL 0 done, 1 dead, 2 a retry, 3 leased, 4 to 7 queued, and 8 delayed."""
     await frontier.push([url(number) for number in range(8)] + [url(8, not_before=500.0)])
     leases = {lease.record.url.rpartition("/")[2]: lease for lease in await frontier.lease(4, 100.0)}
     assert sorted(leases) == ["0", "1", "2", "3"]
@@ -433,7 +433,7 @@ def test_done_urls_are_requeued_with_their_validators(run_scenario: Callable[...
 
 
 def test_an_unfiltered_record_is_copied_once(run_scenario: Callable[..., None]) -> None:
-    """Its page will request it again in the other segment; copies of all rows would multiply."""
+    """The page that requests it will request it again in the other segment: copies of all its rows would multiply."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
@@ -544,7 +544,7 @@ def test_an_unreachable_robots_txt_is_fetched_again(run_scenario: Callable[..., 
     run_scenario(scenario, Policy(concurrency_per_host=1000))
 
 
-def test_pushing_and_counting(run_scenario: Callable[..., None]) -> None:
+def test_pushed_urls_are_counted_and_leased(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         assert await operations.next_due(0.0) is None
         many = [url(number) for number in range(700)]
@@ -561,7 +561,7 @@ def test_pushing_and_counting(run_scenario: Callable[..., None]) -> None:
     run_scenario(scenario)
 
 
-def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
+def test_compacting_keeps_all_rows_and_verify_finds_no_fault(run_scenario: Callable[..., None]) -> None:
     async def scenario(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
         await frontier.commit({})
@@ -575,7 +575,7 @@ def test_verify_and_compact(run_scenario: Callable[..., None]) -> None:
 
 
 def test_a_finished_time_segment_is_archived_once_a_later_one_has_started(run_scenario: Callable[..., None]) -> None:
-    """Even if nothing else is to be committed, or it was archived manually."""
+    """Even if nothing else is to be committed, or the later segment was archived manually."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
@@ -614,8 +614,8 @@ async def states_of(operations: Any) -> dict[str, str]:
     return {view.name: str(view.state) for view in await operations.segments()}
 
 
-def test_a_segment_is_archived_once_one_of_its_own_period_has_started(run_scenario: Callable[..., None]) -> None:
-    """Comments of every third day stay open while products get a new segment every day."""
+def test_a_segment_is_archived_once_the_next_one_of_its_period_has_started(run_scenario: Callable[..., None]) -> None:
+    """For example, a segment of comments for three days stays open while products get a new segment every day."""
 
     async def scenario(frontier: Any, operations: Any) -> None:
         now = 1.9e9

@@ -25,7 +25,7 @@ BACK_ENDS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("back_end", BACK_ENDS)
-def test_what_ended_is_queued_again_and_nothing_else(back_end: str, tmp_path: Path) -> None:
+def test_only_records_that_ended_are_queued_again(back_end: str, tmp_path: Path) -> None:
     async def run() -> None:
         frontier = BACK_ENDS[back_end](tmp_path)
         records = [UrlRecord(1, number, f"dht:{number:040x}", HOST) for number in range(1, 6)]
@@ -53,7 +53,7 @@ def test_what_ended_is_queued_again_and_nothing_else(back_end: str, tmp_path: Pa
     asyncio.run(run())
 
 
-def test_after_a_crash_it_is_queued_again_if_that_was_committed(tmp_path: Path) -> None:
+def test_a_requeue_survives_a_crash_only_if_it_was_committed(tmp_path: Path) -> None:
     async def run() -> None:
         frontier = embedded_frontier(tmp_path, POLICY)
         await frontier.push([UrlRecord(1, number, f"dht:{number:040x}", HOST) for number in (1, 2)])

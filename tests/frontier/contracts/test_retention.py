@@ -140,7 +140,7 @@ def test_a_segment_is_exported_before_it_is_dropped(run_scenario: Callable[[Scen
     run_scenario(scenario)
 
 
-def test_an_hourly_crawl_never_reaches_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_hourly_crawl_never_reaches_the_limit_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a setting, the oldest segments are dropped when there are too many."""
     assert SEGMENTS_KEPT_MAX <= 0.9 * SEGMENTS_MAX, "the other segments are in use, or have names that are no times"
     most, hours = 20, 50

@@ -9,7 +9,6 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as driver
 
 from lycosa.core.errors import NewerState
 from lycosa.frontier.core.description import Description
@@ -30,6 +29,7 @@ from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import OTHER, PLAIN, run, url
 from tests.frontier.simulated import simulated_frontier
 from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -122,7 +122,7 @@ def test_a_description_of_a_later_version_is_refused(join: Join) -> None:
     async def scenario() -> None:
         frontier = await join("one")
         server, name = join.server, join.name  # type: ignore[attr-defined]
-        driver.Redis.from_url(server.url).set(key_of(name, 0) + Key.DESCRIPTION, b'{"seeds":"one"}')
+        redis_client(server.url).set(key_of(name, 0) + Key.DESCRIPTION, b'{"seeds":"one"}')
         with pytest.raises(NewerState, match=f"cannot read the description of the crawl '{name}'"):
             await frontier.crawl.description()
         await frontier.close()
@@ -150,7 +150,7 @@ def test_a_crawl_is_finished_when_no_worker_has_work_left(join: Join) -> None:
         await one.ack(lease, "200", [url(2, OTHER)], 0.0)
         await one.commit({})
         await two.stats()
-        assert not await two.is_finished(), "its link is yet to be fetched"
+        assert not await two.is_finished(), "the link of the page is yet to be fetched"
         (child,) = [lease for _ in range(2) for lease in await two.lease(5, 0.0)]
         await two.ack(child, "200", [], 0.0)
         await two.commit({})
@@ -275,7 +275,7 @@ def test_reports_are_sent_with_the_heartbeat_and_on_leaving(redis: RedisServer) 
     run(scenario())
 
 
-def test_a_full_server_is_a_shortage_until_it_has_memory() -> None:
+def test_a_full_server_is_reported_as_a_shortage_until_it_has_memory_again() -> None:
     async def scenario() -> None:
         frontier = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
         await frontier.push([url(1)])

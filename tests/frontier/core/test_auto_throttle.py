@@ -29,7 +29,7 @@ def test_the_delay_is_the_mean_of_the_old_one_and_the_latency() -> None:
     throttle = AutoThrottle(PLAIN)
     assert respond(throttle, 1.0) == 2.5
     assert respond(throttle, 1.0) == 1.75
-    assert respond(throttle, 8.0) == 8.0, "at once to a larger delay"
+    assert respond(throttle, 8.0) == 8.0, "a larger delay applies at once"
     assert respond(AutoThrottle(ThrottleSettings(4.0, target_concurrency=4.0)), 4.0) == 2.5
 
 
@@ -59,7 +59,7 @@ def test_errors_double_the_delay_once_for_all_requests_in_flight() -> None:
     assert throttle.record_failure(HOST, 106.0) == 8.0
 
 
-def test_an_error_gives_a_host_without_delay_the_minimum() -> None:
+def test_an_error_gives_a_host_without_a_delay_the_minimum_back_off() -> None:
     throttle = AutoThrottle(ThrottleSettings(0.0))
     assert throttle.record_response(HOST, 429, 0.001, 1.0, 1.0) == 0.1
 
@@ -116,7 +116,7 @@ class Crawl:
     busy_s: float = 0.0
 
     def run(self, end: float, settled: float) -> Crawl:
-        """Crawl until that time. `busy_s` sums up the time of requests in flight from `settled` on."""
+        """Crawl until the time `end`. `busy_s` sums up the time of requests in flight from `settled` on."""
         print(f"seed {self.seed}")
         self.rng = random.Random(self.seed)
         throttle = AutoThrottle(self.settings)

@@ -36,17 +36,17 @@ WAITING = {"delay_s": 1.0, "ready_at": NOW + 0.5}
         ([host(**WAITING)] * (HOSTS_MAX + 1), ""),
     ],
 )
-def test_what_all_hosts_with_work_wait_for(hosts: list[Host], text: str):
+def test_the_text_says_what_all_hosts_with_work_wait_for(hosts: list[Host], text: str):
     assert brakes_of(hosts, 8, NOW).text == text
 
 
-def test_delays_take_at_least_as_long_as_those_of_the_busiest_host():
+def test_work_takes_at_least_as_long_as_the_delays_of_the_slowest_host():
     hosts = [host(backlog=100, delay_s=1.0), host(backlog=10, delay_s=20.0), host(backlog=10_000)]
     assert brakes_of(hosts, 8, NOW).work_s == 200.0
     assert brakes_of([host()], 8, NOW).work_s == 0.0
 
 
-def test_a_block_of_all_hosts_with_work_delays_what_is_queued():
+def test_a_block_of_all_hosts_with_work_delays_the_queued_urls():
     hosts = [
         host(blocked_until=NOW + 90, ready_at=NOW + 90, delay_s=1.0),
         host(blocked_until=NOW + 3, ready_at=NOW + 3),

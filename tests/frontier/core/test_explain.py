@@ -128,13 +128,13 @@ def test_the_limits_of_a_stopped_crawl_are_unknown():
 
 
 @pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
-def test_the_reason_for_not_fetching_follows_the_state(state):
+def test_the_line_after_the_state_says_why_the_crawl_is_halted(state):
     text = explained(row(state, 1100.0), halted="the crawl is paused: 5 MB free", host=HostView(HOST, 1))
     assert text.split(" | ")[1] == "the crawl is paused: 5 MB free"
     assert "paused" not in explained(row("done", 990.0, "200"), halted="the crawl is paused: 5 MB free")
 
 
-def test_a_host_blocked_for_longer_than_its_url_waits_is_mentioned():
+def test_a_block_of_the_host_is_mentioned_if_it_ends_after_the_url_is_due():
     for until, rests in ((1200.0, True), (1050.0, False)):
         text = explained(row("retry", 1100.0), host=HostView(HOST, 1, blocked_until=until))
         assert ("is blocked until" in text) == rests
@@ -153,7 +153,7 @@ def test_a_rule_that_will_forbid_a_queued_url_is_mentioned():
     assert "forbids" not in explained(row("queued"), facts=ROBOTS, bounds=CrawlBounds(robots=False))
 
 
-def test_every_segment_is_explained():
+def test_a_url_is_explained_in_each_of_its_segments():
     text = explained(row("done", 990.0, "200"), row("queued", segment="next"))
     assert "done in segment (no name)" in text
     assert "queued in segment next" in text
@@ -212,5 +212,5 @@ def test_the_forbidding_line_of_a_robots_txt(robots, url, rule):
     assert forbidding_rule(robots, 200, f"http://a.example{url}", "Lycosa/1.0") == rule
 
 
-def test_a_robots_txt_that_could_not_be_fetched_has_no_lines():
+def test_a_robots_txt_that_could_not_be_fetched_has_no_forbidding_line():
     assert forbidding_rule(b"User-agent: *\nDisallow: /", 404, URL) == ""

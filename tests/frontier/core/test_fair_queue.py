@@ -52,7 +52,7 @@ def test_most_turns_go_to_the_entity_with_the_most_work() -> None:
     assert {id(first(queue)) for _ in range(FAIR_TURN - 1)} == {id(large)}
 
 
-def test_work_is_graded_again_when_an_eighth_is_done_or_it_has_doubled() -> None:
+def test_an_entity_is_moved_when_over_an_eighth_of_its_work_is_done_or_its_work_has_doubled() -> None:
     one, other = entity(800), entity(790)
     queue = entered(one, other)
     one.backlog = 700
@@ -72,7 +72,7 @@ def test_work_is_graded_again_when_an_eighth_is_done_or_it_has_doubled() -> None
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_last_entity_gets_a_turn_within_the_bound(seed: int) -> None:
-    """8 turns for each entity before it, plus its own, whatever work the others have and get."""
+    """The bound is 8 turns for each entity before it, and 8 for itself, whatever work the others have and get."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     others = [entity(10**9), *(entity(rng.choice([1, 50, 10**6])) for _ in range(rng.randint(1, 60)))]
@@ -124,7 +124,7 @@ def test_waiting_entities_are_due_by_time_and_only_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_setting_the_clock_back_keeps_the_order(seed: int) -> None:
+def test_setting_the_clock_back_keeps_the_order_of_waiting_entities(seed: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     queue: FairQueue[Entity] = FairQueue()

@@ -21,7 +21,7 @@ def test_after_a_round_with_work_two_quiet_rounds_are_needed_again():
     assert results == [RoundResult.AGAIN, RoundResult.WORK, RoundResult.AGAIN, RoundResult.FINISHED]
 
 
-def test_a_quiet_round_with_an_arrival_counts_as_the_first():
+def test_a_quiet_round_with_an_arrival_counts_as_the_first_of_two():
     detector = TerminationDetector(2)
     later = QUIET | {0: PartitionStatus(0, 5)}
     results = [detector.round(each) for each in (QUIET, later, later)]

@@ -210,7 +210,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query[:12]}..{len(query)}")
-def test_the_time_is_linear(query: str) -> None:
+def test_the_time_for_a_fingerprint_is_linear_in_the_length_of_the_url(query: str) -> None:
     """The longest URLs take milliseconds, and twice the length about twice the time."""
     resolver = parse_rules(["tracking", "sort", "jsonp", "slash", "drop:s*s*s*s*x,[a-z]*[a-z]*1"])
     url = f"http://a.example/?{query}"

@@ -142,7 +142,7 @@ def test_a_failed_robots_txt_is_fetched_again() -> None:
     assert kinds(manager.lease(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
 
 
-def test_robots_txt_is_guarded_like_the_page_that_needs_it() -> None:
+def test_robots_txt_may_lead_to_private_addresses_only_if_the_waiting_page_may() -> None:
     manager = new_manager(Policy(robots=True), {A: 1, B: 1})
     queue = manager._store.queues[B]  # type: ignore[attr-defined]
     queue[0] = replace(queue[0], guarded=True)

@@ -39,7 +39,7 @@ def test_a_plain_row_is_a_short_line():
 
 
 @pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
-def test_an_unfinished_row_is_restored_with_all_its_attempts(state):
+def test_an_unfinished_row_is_restored_with_no_failed_attempts(state):
     back = from_line(to_line(Row(state, WHOLE, 1e9)))
     assert back == Row(state, msgspec.structs.replace(WHOLE, attempts=0), 1e9)
 

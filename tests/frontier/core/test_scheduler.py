@@ -132,8 +132,8 @@ def test_an_undone_start_returns_the_turn_but_not_before_a_block_ends() -> None:
     assert scheduler.next_ready() == 14.0, "a later start counts"
 
 
-def test_the_last_start_counts_for_the_first_known_address() -> None:
-    """It was in an earlier process, or before the address was known."""
+def test_the_last_start_of_a_host_counts_for_its_first_known_address() -> None:
+    """The start was in an earlier process, or before the address of the host was known."""
     scheduler = new_scheduler(delay_per_ip_s=10.0)
     old, new = scheduler.activate("old"), scheduler.activate("new")
     scheduler.add_work(new)
@@ -164,7 +164,7 @@ def test_setting_the_clock_back_keeps_the_length_of_pauses() -> None:
     assert scheduler.pick(1_008.0) is paused
     scheduler.block(blocked, 4_000.0)
     scheduler.update_clock(0.0)
-    assert blocked.ready_at == PAUSE_MAX_S, "it is unknown from which clock it was computed"
+    assert blocked.ready_at == PAUSE_MAX_S, "it is unknown from which clock the block was computed"
 
 
 def test_setting_the_clock_back_moves_the_hosts_of_an_address_too() -> None:
@@ -239,7 +239,7 @@ def test_a_host_with_only_newer_work_left_yields_to_older_work() -> None:
     assert scheduler.pick(0.0) is other
 
 
-def test_a_ready_host_that_gets_more_work_is_graded_again() -> None:
+def test_a_ready_host_moves_ahead_when_it_gets_more_work() -> None:
     scheduler = new_scheduler(delay_s=1.0)
     small, large = scheduler.activate("a"), scheduler.activate("b")
     for host in (small, large):
@@ -304,7 +304,7 @@ def test_a_host_with_new_work_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_gaps_are_never_below_the_delay_and_no_time_is_wasted(seed: int) -> None:
-    """100 hosts, one with most of the URLs, transfers of random length: hours of virtual time."""
+    """Crawl 100 hosts, one with most of the URLs, by transfers of random length, for over an hour of virtual time."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     delay, places = 2.0, 2

@@ -57,11 +57,11 @@ def name(word: str, time: str) -> str:
         ("1970-01-02+often", 0.0),
     ],
 )
-def test_the_name_gives_the_start(name: str, start: float) -> None:
+def test_the_name_of_a_segment_gives_its_start(name: str, start: float) -> None:
     assert starts_at(name) == start
 
 
-def test_the_oldest_comes_first() -> None:
+def test_the_oldest_segment_comes_first() -> None:
     names = ["2026-11-21", "2026-11-20", "", "2026-11-20T10", "spring"]
     assert sorted(names, key=segment_order) == ["", "spring", "2026-11-20", "2026-11-20T10", "2026-11-21"]
 
@@ -128,7 +128,7 @@ def test_segments_have_no_gaps(word: str, time: float, later: float) -> None:
 
 
 @pytest.mark.parametrize("word", [word for word in SPANS if word != "month"])
-def test_every_segment_has_its_length(word: str) -> None:
+def test_every_segment_has_the_length_of_its_period(word: str) -> None:
     lengths = {"hour": "1h", "day": "1d", "week": "1w"}
     text = lengths.get(word, word)
     length = timedelta(**{{"h": "hours", "d": "days", "w": "weeks"}[text[-1]]: int(text[:-1])}).total_seconds()
@@ -274,14 +274,14 @@ def test_a_request_inherits_a_segment_of_its_period() -> None:
     assert naming.of_request(COMMENTS, "2026-11-20+day") == "2026-11-24+3d"
 
 
-def test_a_resolver_may_leave_a_request_with_its_page() -> None:
+def test_a_request_stays_in_the_segment_of_its_page_if_the_resolver_names_no_period() -> None:
     naming = by_period(lambda _: None, "shop:period")
     naming.begin_run(1e9)
     assert naming.of_run(SEED, 1e9) == ""
     assert naming.of_request(SEED, "2026-11-20+day") == "2026-11-20+day"
 
 
-def test_one_period_has_one_name() -> None:
+def test_two_words_for_one_period_give_the_same_name() -> None:
     named = []
     for word in ("1d", "day", "1w", "week", "1h", "hour", "month", "none", ""):
         naming = by_period(lambda _, word=word: word, "shop:period")
@@ -293,7 +293,7 @@ def test_one_period_has_one_name() -> None:
 @pytest.mark.parametrize(
     ("returned", "shown"), [("5 minutes", "'5 minutes'"), ("2026-11-21", "'2026-11-21'"), (3, "a int"), ("3d\n", "'3d")]
 )
-def test_a_resolver_that_returns_no_period(returned: Any, shown: str) -> None:
+def test_a_resolver_that_returns_something_other_than_a_period_is_refused(returned: Any, shown: str) -> None:
     naming = by_period(lambda _: returned, "shop:period")
     naming.begin_run(1e9)
     with pytest.raises(
@@ -352,11 +352,11 @@ def test_only_archived_time_segments_expire() -> None:
     assert expired_segments([*others, *busy, *dropped, *views(*DAYS)], Retention(1, 1.0), TODAY) == DAYS[:8]
 
 
-def test_each_period_keeps_its_own_segments() -> None:
+def test_retention_counts_the_segments_of_each_period_separately() -> None:
     names = [f"{day}+day" for day in DAYS] + [f"2026-11-{day:02}+3d" for day in (9, 12, 15, 18)]
     assert expired_segments(views(*names), Retention(number=2), TODAY) == ["2026-11-09+3d", *names[:7]]
 
 
-def test_too_many_segments_expire_without_a_setting() -> None:
+def test_the_oldest_of_too_many_segments_expire_even_without_a_setting() -> None:
     hours = [(EPOCH + timedelta(hours=number)).isoformat()[:13] for number in range(10, SEGMENTS_KEPT_MAX + 15)]
     assert expired_segments(views("spring", *hours), Retention(), 1e9) == hours[:6]

@@ -52,7 +52,7 @@ def test_a_failure_counts_as_an_attempt_and_delays_the_record() -> None:
     assert (failed.attempts, failed.not_before) == (1, 99.5)
 
 
-def test_a_requeued_record_has_all_its_attempts() -> None:
+def test_a_requeued_record_has_no_failed_attempts() -> None:
     assert requeue(fail(RECORD, 99.5)) == RECORD
 
 

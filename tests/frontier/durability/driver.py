@@ -76,7 +76,8 @@ CHILDREN = "children"
 
 FETCHES, COMMITS = "fetches.log", "commits.log"
 OUTPUT = "output"
-"""A separate folder, which exists from the start: syncing the names of one folder must not help another."""
+"""A folder apart from the state, which exists from the start: a sync of the names in one of the two folders must not
+make the names in the other durable."""
 
 ITEMS = f"{OUTPUT}/items.jsonl"
 
@@ -293,7 +294,7 @@ class Crawl:
         expected = [(page, self.site.failures(page), "503") for page in sorted(self.site.dead)]
         assert sorted(dead) == expected, (sorted(dead), expected)
         assert stats.dead == len(dead)
-        problems = self.frontier.store.verify(lambda _: None)  # without a sink
+        problems = self.frontier.store.verify(lambda _: None)  # on the store itself, as a program without a sink does
         assert not problems, problems
 
     async def _lease(self) -> bool:

@@ -1,8 +1,9 @@
 """Records with strace what a program does to the files of a folder: each system call with its data, in order.
 
-strace and not a preloaded library: it also sees calls that bypass libc, it needs no compiler, and with `-y` it names
-the file of every descriptor. A change that cannot be replayed (for example through a writable shared mapping) raises
-`UnrecordedError`. Calls that may write data to the disk but guarantee nothing (`sync_file_range`, `sync`) are ignored.
+It uses strace and not a preloaded library, because strace also sees calls that bypass libc, needs no compiler, and
+with `-y` names the file of every descriptor. A change that cannot be replayed (for example through a writable shared
+mapping) raises `UnrecordedError`. Calls that may write data to the disk but guarantee nothing (`sync_file_range`,
+`sync`) are ignored.
 
 `record` returns operations on paths relative to the folder, and a `Mark` for each line that was written to `marks`.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 DATA_MAX = 64 << 20
-"""Bytes of one write. strace would truncate a longer one, which is an error."""
+"""The maximum size of one write in bytes. strace would truncate the data of a longer write, which is an error."""
 
 WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 OPENS = ("open", "openat", "creat")
@@ -37,7 +38,7 @@ HANDLE = re.compile(r"(\d+|AT_FDCWD)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))?")
 
 
 class Write(NamedTuple):
-    """Write bytes at an offset, or at the end when that is None."""
+    """Write bytes at an offset, or at the end when the offset is None."""
 
     path: str
     offset: int | None

@@ -114,7 +114,7 @@ def apply_names(names: dict[str, Node], change: dict[str, Node | None]) -> None:
 
 
 class PowerLoss:
-    """Decides which changes that are not durable survive: here, all."""
+    """Decides which of the changes that are not durable survive a power loss. In this class all of them do."""
 
     def name_changes(self, count: int) -> int:
         """Return how many of these changes of names survive."""
@@ -139,7 +139,7 @@ class WorstLoss(PowerLoss):
 
 
 class RandomLoss(PowerLoss):
-    """Some changes survive, some sectors of a write, and some zeros in place of data."""
+    """Some changes survive whole. Some writes survive only in some sectors, or leave zeros in place of their data."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -149,7 +149,7 @@ class RandomLoss(PowerLoss):
         return self._rng.choice((0, count, self._rng.randint(0, count)))
 
     def change(self, content: bytearray, change: Change) -> None:
-        """Apply it whole, in part, not at all, or only its length."""
+        """Apply the change whole, in part, not at all, or only the length of the write."""
         outcome = "whole" if change.durable else self._rng.choice(("whole", "whole", "lost", "torn", "zeros"))
         if outcome == "whole" or (outcome != "lost" and isinstance(change.operation, Truncate)):
             apply(content, change.operation)

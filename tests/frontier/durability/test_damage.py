@@ -95,7 +95,7 @@ def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
     assert not caplog.text
 
 
-def test_archived_segments_keep_no_filter_to_be_written(tmp_path, caplog, monkeypatch):
+def test_the_filter_files_of_archived_segments_are_deleted_and_not_written_again(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(store, "FILTERS_DELETED_MAX", 2)
     caplog.set_level("INFO", "lycosa.frontier")
 
@@ -176,7 +176,9 @@ def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkey
 
 
 def test_every_later_call_reports_the_first_error(tmp_path, monkeypatch):
-    """The rows of a failed transaction are in the log only."""
+    """A failed LMDB transaction loses its rows, and only the log still has them. So the open frontier must not
+    continue; the next opening reads them from the log.
+    """
     monkeypatch.setattr(memtable, "MEMTABLE_MAX", 50)
     unlimited = getrlimit(RLIMIT_FSIZE)
     smallest = 4096

@@ -45,7 +45,8 @@ KILLS = 6
 PAGES = 200
 ACKS = 12
 TIMED = 3
-"""Crawls whose minimum time is the time of one: on a busy machine kills at random would otherwise come too late."""
+"""The number of crawls without kills whose shortest time counts as the time of a crawl: on a busy machine, kills at
+random would otherwise come too late."""
 
 FIRST_FETCH_MAX_S = 2.0
 BATCH = 3000
@@ -224,7 +225,7 @@ def cpu_s(process: subprocess.Popen[bytes]) -> float:
 
 @pytest.mark.prove
 def test_first_fetch_is_quick_with_two_full_logs(quick_path):
-    """In a new process, including imports. Measured as processor time, since other programs use the machine too."""
+    """A new process is measured, including imports, by its processor time, since other programs use the machine too."""
     run = msgspec.structs.replace(new_run(quick_path, 0, sync=False), pages=1_000_000, small=False)
     asyncio.run(fill(run))
     command = [sys.executable, "-m", "tests.frontier.durability.driver", msgspec.json.encode(run).decode()]

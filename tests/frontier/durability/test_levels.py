@@ -95,7 +95,7 @@ def test_a_look_up_returns_the_latest_write(tmp_path, small):
         history.levels.compact(100)
     history.check()
     l0 = [table for table in history.database.tables() if table % KINDS in (SEEN_L0A, SEEN_L0B)]
-    assert min(map(history.database.count, l0)) == 0, "one of them is empty"
+    assert min(map(history.database.count, l0)) == 0, "one of the L0 tables is empty"
     history.database.close()
 
 

@@ -46,7 +46,7 @@ RANDOM_LOSSES = 3 if PROVE else 1
 ACKS = 12
 EMPTY: Tree = {OUTPUT: None}
 SESSIONS = 2
-"""In each, three processes are recorded, the last to its end. The next one starts after a power loss."""
+"""In each session three processes are recorded, the last to its end. The next session starts after a power loss."""
 
 CALLS = ("fsync", "fdatasync", "mkdir", "openat", "pwrite64", "rename", "unlink")
 

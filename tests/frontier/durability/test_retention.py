@@ -1,4 +1,4 @@
-"""A kill at any step of exporting and dropping a segment loses nothing: it is repeated, and then complete."""
+"""A kill at any step of exporting and dropping a segment loses nothing: a repetition completes both."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def hour(number: int) -> str:
 
 
 NOW = 1_795_300_000.0
-"""After all hours."""
+"""A time after the hours of all segments."""
 
 
 class Fuse:
-    """Kills this process, a child, at a given step."""
+    """Kills the process in which it runs, a child of the test, at a given step."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -172,7 +172,7 @@ async def joined(client: Any, crawl: str, worker: str) -> RedisFrontier:
 
 
 def test_a_kill_between_export_and_deletion_on_redis_loses_nothing(tmp_path: Path, redis: Any) -> None:
-    """Even between two partitions."""
+    """Nothing is lost even if the kill comes between the calls to two partitions."""
     for steps in range(0, STEPS_MAX, 1 if PROVE else 5):
         folder, fuse, crawl = tmp_path / f"exported-{steps}", Fuse(steps), token_hex(8)
 

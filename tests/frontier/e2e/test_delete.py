@@ -1,4 +1,6 @@
-"""`lycosa frontier delete`: a shared crawl goes, others stay; nothing is guessed, nothing unfetched goes unasked."""
+"""`lycosa frontier delete` deletes one shared crawl and no other. It never guesses the crawl or its server, and needs
+`--force` if some URLs were not fetched.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-import redis as driver
 
 from tests.cli.command import assert_one_line, lycosa
 from tests.servers.redis import RedisServer
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -30,7 +32,7 @@ def test_a_crawl_is_deleted_and_another_one_is_not(tmp_path: Path, redis: RedisS
     assert "2 URLs of the crawl" in assert_one_line(refused.stderr)
     done = lycosa("frontier", "delete", *crawl, "--force", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"crawl {crawl[-1]} deleted: 2 URLs forgotten\n"), done.stderr
-    keys = list(driver.Redis.from_url(redis.url).scan_iter(match=f"lycosa:{{{crawl[-1]}*"))
+    keys = list(redis_client(redis.url).scan_iter(match=f"lycosa:{{{crawl[-1]}*"))
     assert keys == []
     again = lycosa("frontier", "delete", *crawl, "--force", cwd=tmp_path)
     assert again.returncode == 2

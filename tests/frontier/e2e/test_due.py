@@ -65,7 +65,7 @@ def test_waiting_crawl_uses_no_cpu_and_ends_at_once_on_ctrl_c(tree, tmp_path):
     later(tmp_path, DAY_S)
     with start_command(*command(tree), cwd=tmp_path) as run:
         assert run.until(lambda: "waiting, next due at" in run.stderr)
-        # It may still be finishing its start, for longer on a busy machine.
+        # The crawl may still be finishing its start, which takes longer on a busy machine.
         assert any(used_s(run) < CPU_MAX_S for _ in range(4))
         assert run.stderr.count("\n") == 1, "a crawl that waits says so once"
         at = time.monotonic()

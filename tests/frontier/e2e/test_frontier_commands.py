@@ -55,7 +55,9 @@ def record(url: str, extras: Extras | None = None, **fields: Any) -> UrlRecord:
 
 
 async def some_of_each(frontier: Any, now: float = 1e9) -> None:
-    """/0 done, /1 dead, /2 to be retried, /3 to /5 queued, /6 delayed; in `monday` one more."""
+    """Push URLs in several states: /0 is done, /1 dead, /2 to be retried, /3 to /5 are queued, /6 is delayed, and /7 is
+    queued in the segment `monday`.
+    """
     extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
     await frontier.push([record(f"{SITE}/{number}") for number in range(3)])
     for lease in await frontier.lease(3, now):
@@ -275,7 +277,7 @@ def test_limits_of_an_ip_address_are_shown(frontier):
         assert (host["shared"]["address"], host["shared"]["in_flight"]) == ("10.0.0.1", 2)
 
 
-def test_explain_and_hosts_name_a_paused_crawl(frontier):
+def test_explain_status_and_hosts_say_why_a_crawl_is_paused(frontier):
     short = "5.0 MB free at /x, 11 MB needed"
     with by_address(Path("s"), short):
         assert f"the crawl is paused: {short}" in frontier("explain", "http://a.example/2", "--state", "s").out
@@ -640,7 +642,7 @@ def test_import_waits_while_another_process_creates_the_state(frontier, monkeypa
     assert (result.err, result.out[:12]) == ("", "1 URL queued")
 
 
-def test_import_stops_waiting_after_a_while(frontier, monkeypatch):
+def test_import_stops_waiting_for_a_locked_state_after_a_while(frontier, monkeypatch):
     monkeypatch.setattr(operations, "START_MAX_S", 0.0)
     with closing(StateDir(Path("new"))):
         result = fails(frontier, "import", seeds(), "--state", "new", code=3)
@@ -802,7 +804,7 @@ def test_states_of_the_project_are_used_from_a_subfolder(frontier, monkeypatch, 
 
 
 @pytest.mark.parametrize("path_", ["nothing", "empty", "file", "foreign"])
-def test_other_files_are_not_changed(frontier, path_):
+def test_path_that_is_not_a_state_is_reported_and_not_changed(frontier, path_):
     path = Path("s")
     if path_ == "file":
         path.write_text("mine")

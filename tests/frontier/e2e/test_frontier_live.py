@@ -44,8 +44,8 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
 
 
 def frontier_json(home: Path, *arguments: object) -> list[dict[str, Any]]:
-    """Run `lycosa frontier ... --json` and return its output. On a busy machine it may report that it waits for the
-    owner.
+    """Run `lycosa frontier ... --json` and return its output. On a busy machine the command may report that it
+    waits for the owner of the state.
     """
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
     messages = [line for line in done.stderr.splitlines() if "has not answered for 2 s" not in line]
@@ -75,7 +75,7 @@ def test_running_crawl_can_be_inspected_without_being_disturbed(tmp_path: Path) 
         states: dict[str, str] = {}
 
         def are_all_there() -> bool:
-            """Wait for a status with a request in flight: on a busy machine there may be none for a moment."""
+            """Whether URLs in all three states are listed; on a busy machine, sometimes no URL is leased."""
             states.update({row["url"]: row["state"] for row in frontier_json(tmp_path, "list", "--limit", 0)})
             return {"done", "leased", "queued"} <= set(states.values())
 
@@ -125,7 +125,9 @@ def assert_garbage_is_dropped(home: Path) -> None:
         assert frontier_json(home, "segments")[0]["state"] == "open"
 
 
-def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
+def test_imported_or_requeued_urls_are_fetched_at_once_and_only_once(
+    tree: Tree, server: Server, tmp_path: Path
+) -> None:
     """A page that never responds keeps the crawl running for as long as the commands take."""
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
     with start_command(
@@ -142,7 +144,7 @@ def test_imported_or_requeued_urls_are_fetched_at_once_and_once(tree: Tree, serv
         assert (result["queued"], result["known"]) == (0, len(more))
         expected_urls, output = tree.urls() | set(more), tmp_path / "items.jsonl"
         assert crawl.until(lambda: expected_urls <= {item["url"] for item in items_so_far(output)}), (
-            "not while the crawl ran"
+            "the new URLs were not fetched while the crawl ran"
         )
         assert server.paths().count("/500") == 2
         crawl.process.terminate()

@@ -57,7 +57,9 @@ def test_refresh_revalidates_and_unchanged_pages_write_no_item(tmp_path, validat
         later()
         del site.pages["/b"]
         third_run = crawl(site, tmp_path, "--refresh", "1s")
-        assert site.take() == [("/", 304), ("/a", 304), ("/b", 404), ("/gone", 404), ("/new", 304)], "a 304 keeps them"
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 404), ("/gone", 404), ("/new", 304)], (
+            "a 304 keeps the validators"
+        )
         assert "(unchanged: 3, 404: 2)" in third_run.stderr
 
 
@@ -68,7 +70,9 @@ def test_validators_that_a_page_no_longer_sends_are_dropped(tmp_path):
                 later()
             site.validators = validators
             crawl(site, tmp_path, "--refresh", "1s")
-        assert [status for _, status in site.hits] == [200, 200, 200], "an old tag is not sent for a page without"
+        assert [status for _, status in site.hits] == [200, 200, 200], (
+            "an old ETag is not sent for a page that came without one"
+        )
 
 
 def test_refresh_retries_dead_urls_that_are_old_enough(tmp_path):
@@ -76,7 +80,7 @@ def test_refresh_retries_dead_urls_that_are_old_enough(tmp_path):
     assert lycosa(*spider, "--no-robots", cwd=tmp_path).returncode == 1
     later()
     second_run = lycosa(*spider, "--no-robots", "--refresh", "1s", cwd=tmp_path)
-    assert "finished: 0 pages" in second_run.stderr, "it was tried again"
+    assert "finished: 0 pages" in second_run.stderr, "the dead URL was tried again"
 
 
 def test_user_supplied_conditional_headers_are_kept(tmp_path):
@@ -205,4 +209,4 @@ def test_dead_start_url_of_an_earlier_run_prints_a_hint(tmp_path):
         "hint: the start URL http://127.0.0.1:9/ failed in an earlier run (connection refused): --retry-dead "
     )
     third = lycosa(*crawling, "--retry-dead", cwd=tmp_path)
-    assert third.stderr.startswith("finished: 0 pages"), "it was tried again"
+    assert third.stderr.startswith("finished: 0 pages"), "the dead URL was tried again"

@@ -54,14 +54,14 @@ def test_delay_per_ip(hosts, tmp_path):
     urls = [one.url("/tree/5/0"), two.url("/tree/4/0"), other.url("/tree/10/0")]
     crawled = crawl(tmp_path, *urls, "--delay-per-ip", 0.3)
     assert (crawled.code, crawled.done) == (0, {"200": 19})
-    for servers in ((one, two), (other,)):  # robots.txt too; and no address waits for another
+    for servers in ((one, two), (other,)):  # requests for robots.txt count, too; and no address waits for another
         found = gaps(*servers)
         assert len(found) == 10
         assert_paced(found, 0.3)
         assert median(found) < 0.3 * 1.5
 
 
-def test_delay_per_ip_with_a_longer_one_per_host(hosts, tmp_path):
+def test_delay_per_ip_with_a_longer_delay_per_host(hosts, tmp_path):
     one, two, _ = hosts
     crawled = crawl(
         tmp_path, one.url("/tree/4/0"), two.url("/tree/5/0"), "--delay-per-ip", 0.1, "--delay", 0.3, "--no-robots"
@@ -102,7 +102,7 @@ def test_host_name_and_its_address_share_limits(tmp_path):
 def test_unresolvable_host_delays_no_other_host(hosts, tmp_path):
     one = hosts[0]
     lost = ["http://no-such-host.invalid/a", "http://no-such-host.invalid/b"]
-    options = ("--concurrency-per-ip", 2, "--retries", 2, "--no-robots")  # for 1.5 s and more
+    options = ("--concurrency-per-ip", 2, "--retries", 2, "--no-robots")  # the retries take 1.5 s or more
     crawled = crawl(tmp_path, *lost, one.url("/tree/9/0"), *options)
     assert (crawled.code, crawled.done) == (1, {"200": 9})
     assert crawled.dead == {"/a": "host not found", "/b": "host not found"}
@@ -117,7 +117,7 @@ def test_unresolvable_host_fails_at_robots_txt(tmp_path):
     )
 
 
-def test_limits_per_ip_do_not_apply_through_a_proxy_with_a_warning(hosts, tmp_path):
+def test_limits_per_ip_are_ignored_with_a_warning_if_a_proxy_is_used(hosts, tmp_path):
     proxy = hosts[0]
     urls = [f"http://{name}.invalid/tree/10/0?{name}" for name in "ab"]
     crawled = crawl(tmp_path, *urls, "--proxy", proxy.url(), "--delay-per-ip", 5, "--no-robots", "--depth", 0)
@@ -126,7 +126,7 @@ def test_limits_per_ip_do_not_apply_through_a_proxy_with_a_warning(hosts, tmp_pa
 
 
 def test_fetcher_uses_only_the_addresses_of_the_resolver(hosts, tmp_path, monkeypatch):
-    """Otherwise the address to count would be unknown."""
+    """Otherwise it would be unknown for which address a request counts."""
     url = hosts[0].url("/good").replace(SHARED, "localhost")
     robots_url = url.replace("/good", "/robots.txt")
     monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({}))
@@ -159,6 +159,6 @@ def test_robots_txt_redirect_to_another_host_is_followed(hosts, tmp_path):
 
 
 def crawl_here(urls: list[str], **given: Any) -> Summary:
-    """Crawl in this process, where parts can be exchanged."""
+    """Crawl in this process, where parts of the crawler can be replaced."""
     settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
     return asyncio.run(app.crawl(crawl_spec(settings, urls)))

@@ -120,7 +120,7 @@ def test_worker_processes_choose_the_same_segments(tmp_path: Path) -> None:
 
 
 def test_comments_found_later_in_their_period_are_still_fetched(tmp_path: Path) -> None:
-    """Their segment is not archived when the products get a new one."""
+    """The segment of the comments is not archived when the products get a new segment."""
     with serve(dict(PAGES)) as site:
         shop = Shop(site, tmp_path, "--state", "state")
         shop.run(0)

@@ -1,4 +1,7 @@
-"""A worker sends its changes and requests to a shared frontier together, and no page starts sooner for it (C3, C6)."""
+"""A worker sends its changes and its requests for leases to a shared frontier together, to save round trips (C3, C6).
+
+No page starts before its delay is over because of this.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def test_a_commit_also_asks_for_more_leases(redis, partitions: int) -> None:
 
 
 def test_a_worker_that_stops_asks_for_no_more_leases(redis) -> None:
-    """It leaves the rest to the other workers."""
+    """The worker leaves the remaining URLs to the other workers."""
 
     async def scenario() -> list[int]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False))
@@ -113,12 +116,13 @@ def test_a_worker_that_stops_asks_for_no_more_leases(redis) -> None:
         await frontier.close()
         return leased
 
-    # The first commit may fill the buffer, since the previous request for leases was not fully answered.
+    # The first commit after `lease` may still ask for leases, to fill the buffer. Further commits do not, since there
+    # is no further call of `lease`.
     first, *others = asyncio.run(scenario())
     assert others == [first - 1, first - 2]
 
 
-def test_for_a_few_pages_a_different_partition_is_asked_each_time(redis) -> None:
+def test_a_worker_that_needs_few_pages_asks_a_different_partition_each_time(redis) -> None:
     async def scenario() -> list[int]:
         frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
         await frontier.push([page(host) for host in range(4_000)])
@@ -140,7 +144,7 @@ def test_for_a_few_pages_a_different_partition_is_asked_each_time(redis) -> None
 
 
 @pytest.mark.parametrize("partitions", [1, 4])
-def test_an_idle_worker_polls_each_partition_once(redis, partitions: int) -> None:
+def test_an_idle_worker_calls_each_partition_once_per_poll(redis, partitions: int) -> None:
     async def scenario() -> None:
         crawl = token_hex()
         frontier = await joined(redis.url, crawl, Policy(robots=False), partitions, keep_alive=True)
@@ -180,7 +184,9 @@ class Listener:
 
 
 @pytest.mark.parametrize(("heard_at", "silent"), [(time.monotonic, False), (lambda: 0.0, True)])
-def test_a_worker_in_contact_sends_heartbeats_only_with_reports(heard_at: Callable[[], float], silent: bool) -> None:
+def test_only_a_worker_without_recent_contact_sends_heartbeats_without_a_report(
+    heard_at: Callable[[], float], silent: bool
+) -> None:
     client = Listener()
     heartbeat = WorkerHeartbeat(client, "key", "worker", heard_at)
     heartbeat.report = lambda: b"report"
@@ -253,7 +259,7 @@ def test_frequent_small_requests_are_gathered(redis) -> None:
     assert trips <= took_s / GATHER_MAX_S + 1
 
 
-def test_a_lease_ahead_of_its_delay_does_not_start_the_delay(redis) -> None:
+def test_the_delay_starts_with_the_request_not_with_the_lease(redis) -> None:
     """The delay of a host counts from the start of the request, however long the lease waited in the buffer."""
 
     async def scenario() -> float:
@@ -272,7 +278,7 @@ def test_a_lease_ahead_of_its_delay_does_not_start_the_delay(redis) -> None:
     assert asyncio.run(scenario()) >= 0.19
 
 
-def test_a_call_that_is_cancelled_as_its_response_arrives_ends(redis) -> None:
+def test_a_call_can_be_cancelled_while_its_response_arrives(redis) -> None:
     """Otherwise a loop of calls could never be cancelled, and a finished crawl would not end."""
 
     async def answered_and_cancelled() -> str:

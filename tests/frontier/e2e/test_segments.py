@@ -74,7 +74,7 @@ def test_segment_of_a_day_fetches_every_page_once(tree, home):
         crawl(tree.url, home, "--segment", "day", out="-O")
         day_before = fetched(tree)
         second_run = crawl(tree.url, home, "--segment", "day")
-        if datetime.now(UTC).date() == day:  # the day changed at midnight: try again
+        if datetime.now(UTC).date() == day:  # otherwise the day changed at midnight: try again
             break
     assert NOTHING in second_run.stderr
     assert fetched(tree) == day_before

@@ -39,12 +39,13 @@ PAGES, HOSTS, KILLS, SERVER_KILLS, DELAY_S = 30_000 if PROVE else 6_000, 300, 20
 FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
 FULL = (PAGES, HOSTS, KILLS, SERVER_KILLS)
 SMALLER = FULL if PROVE else (3_000, HOSTS, 4, 1)
-"""As many hosts as in FULL: workers, not delays, bound the crawl. Otherwise one late request delays all others."""
+"""As many hosts as in FULL, so that workers, not delays, determine how long the crawl takes. With fewer hosts the
+delays would: a late request postpones all later requests to its host, and so the end of the crawl."""
 CONCURRENCY, COMMIT_ACKS = 64, 64
 """The requests that a killed worker has in flight, and the acks since its last commit."""
 END_MAX_S = 900.0 if PROVE else 90.0
 EXIT_MAX_S = 3.0 if PROVE else 15.0
-"""On an idle machine it is three seconds, as documented."""
+"""The maximum time from the last page to the end of the workers: three seconds on an idle machine, as documented."""
 
 PAGE = """
     location = /page { default_type text/html; return 200 "<title>x</title>$arg_n"; }
@@ -133,7 +134,7 @@ class Crawl:
 
     @contextmanager
     def together(self, count: int) -> Iterator[None]:
-        """Start these workers in the block: none begins before all have joined, and so none fetches all pages alone."""
+        """Let no worker of the block begin before all `count` have joined, so that none fetches all pages alone."""
         (self.home / "wait").touch()
         yield
         joined = [self.home / f"state{number}" / "worker" for number in range(count)]
@@ -145,7 +146,10 @@ class Crawl:
         self.workers[number].wait()
 
     def at_work(self) -> list[int]:
-        """Return the workers that have written items since their start, which truncated uncommitted items."""
+        """Return the running workers that have written items since their start.
+
+        At the start a worker removes uncommitted items, so its file may get smaller first.
+        """
         sizes = {number: self.size(number) for number in self.alive()}
         self.sizes = {number: min(size, self.sizes.get(number, size)) for number, size in sizes.items()}
         return [number for number, size in sizes.items() if size > self.sizes[number]]
@@ -211,7 +215,10 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
 
 
 def kill_workers(running: Crawl, rng: random.Random, kills: int) -> int:
-    """Kill random working workers, each soon restarted. Return the number of kills: fewer if the crawl ends before."""
+    """Kill random workers that are at work, and restart each of them soon.
+
+    Return the number of kills, which is below `kills` if the crawl ends before.
+    """
     for count in range(kills):
         wait_until(lambda: running.at_work() or not running.alive())
         time.sleep(rng.uniform(0.0, 0.4))
@@ -256,7 +263,9 @@ def test_three_workers_and_the_server_are_killed(
 
 @pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
 def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s: float) -> None:
-    """After two seconds the other workers get its URLs; when it continues it joins again."""
+    """After two seconds the other workers get the URLs of the paused worker, which joins again when it continues.
+    After a shorter pause it has not expired, and just continues.
+    """
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
         with running.together(2):
             for number in range(2):
@@ -311,7 +320,7 @@ sys.exit(main())
 
 
 def test_an_unreachable_server_is_waited_for_once(tmp_path: Path) -> None:
-    """Not again for the summary, nor for leaving the crawl."""
+    """The worker does not wait again for its summary, nor for leaving the crawl."""
     with redis_server() as server, (tmp_path / "stderr").open("w") as stderr:
         options = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
         command = [sys.executable, "-c", SHORT_LIMITS, "worker", "http://127.0.0.1:9/", *options]
@@ -324,7 +333,7 @@ def test_an_unreachable_server_is_waited_for_once(tmp_path: Path) -> None:
         finally:
             worker.kill()
             worker.wait()
-    assert time.monotonic() - killed_at < 2 * RECONNECT_S - 1.0  # one more wait would take PATIENCE_S longer
+    assert time.monotonic() - killed_at < 2 * RECONNECT_S - 1.0  # one more wait would take RECONNECT_S longer
 
 
 @pytest.mark.parametrize("method", ["kill", "pause"])
@@ -345,7 +354,7 @@ def test_a_second_interrupt_waits_for_no_server(tmp_path: Path, method: str) -> 
 
 
 def test_an_idle_worker_calls_the_server_a_few_times_a_second(tmp_path: Path) -> None:
-    """For leases, heartbeats, and the progress of the crawl."""
+    """The calls are for leases, heartbeats, and the progress of the crawl."""
 
     def scripts() -> int:
         (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", server.cli("INFO", "commandstats"))
@@ -408,7 +417,7 @@ def test_a_worker_requeues_the_dead_urls_of_a_shared_crawl(tmp_path: Path, redis
 
 
 def test_dead_urls_of_a_shared_crawl_are_requeued_although_robots_txt_was_unreachable(tmp_path: Path, redis) -> None:
-    """The server holds a robots.txt that forbids everything, and is valid for hours."""
+    """Redis keeps the failure for hours: a robots.txt that cannot be fetched forbids everything."""
     with running(robots="500") as server:
         common = ("worker", server.url("/good"), "--frontier", redis.url, "--crawl-name", token_hex(4))
         command = (*common, "-s", "retries=0", "-o", "items.jsonl", "--state", "mine")

@@ -1,7 +1,7 @@
 """Redis fails over during a crawl: workers wait, reconnect and continue. Pages may be repeated, none is lost (C3, C6).
 
 Before a master is killed its replica is cut off from it, so that the last writes are missing after the failover. With a
-single partition even the items are there once: the positions of the outputs go back together with the pages.
+single partition each item is nevertheless there once: the positions of the outputs go back together with the pages.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_failover_by_sentinels(tmp_path: Path, sentinels: int, program: str) -> 
 @pytest.mark.skipif(not PROVE, reason="make prove")
 @pytest.mark.parametrize("first", [False, True])
 def test_failover_of_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
-    """Of the master of the first partition, which decides on commits, and of another one."""
+    """The master of the first partition, which decides on commits, fails alone if it is `first`, else after another."""
     with (
         redis_cluster() as cluster,
         crawl(tmp_path, cluster.url, "--delay", DELAY_S, "-s", "partitions=8", pages=PAGES) as running,
@@ -111,7 +111,7 @@ def test_failover_of_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
 
 
 def test_the_crawl_pauses_while_the_server_is_full(tmp_path: Path) -> None:
-    """It reports that, can be stopped and resumed meanwhile, and continues by itself when there is space."""
+    """The crawl reports it, can be stopped and resumed meanwhile, and continues by itself when there is space."""
     with redis_server() as server, crawl(tmp_path, server.url, "--delay", DELAY_S, pages=PAGES) as running:
         start_workers(running, tmp_path, PAGES // 5)
         server.cli("CONFIG", "SET", "maxmemory", "1mb")

@@ -130,7 +130,7 @@ def test_a_crawl_may_start_with_imported_urls(tmp_path: Path, server, run_comman
     done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     (status,) = rows_of(run_command("status", "--json"))
-    assert (status["dead"], status["queued"]) == (3, 0), "including the imported ones"
+    assert (status["dead"], status["queued"]) == (3, 0), "the dead URLs include the imported ones"
     other = lycosa(
         "crawl", "http://127.0.0.1:9/", *options[2:], "--fingerprint-rules", "sort", "--state", "other", cwd=tmp_path
     )
@@ -154,7 +154,7 @@ def test_an_ambiguous_or_unknown_crawl_is_reported_in_one_line(tmp_path: Path, s
 
 
 def test_a_running_crawl_is_reached_in_two_ways(tmp_path: Path, server, run_command, capsys) -> None:
-    """Through the socket of a worker, and in Redis. URLs that are imported either way are crawled."""
+    """The ways are the socket of a worker, and Redis. URLs that are imported either way are crawled."""
     options = ("-o", "items.jsonl", "--state", "state", "--frontier", server.url, "--keep-alive")
     with serve(PAGES) as site:
         with start_command("worker", site.url, *options, "--allow", "*", cwd=tmp_path) as worker:

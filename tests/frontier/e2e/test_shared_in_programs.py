@@ -10,7 +10,6 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-import redis as driver
 
 import lycosa
 from lycosa.core.errors import UsageError, WorkerLost
@@ -20,6 +19,7 @@ from tests.cli.command import assert_exactly_once, items
 from tests.cli.command import lycosa as run_command
 from tests.servers.misbehaving import Server, running
 from tests.servers.redis import RedisServer
+from tests.servers.redis_client import redis_client
 
 pytestmark = pytest.mark.redis
 
@@ -44,10 +44,10 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def worker(server: Server, redis: RedisServer, name: str, **settings: Any) -> lycosa.Crawl:
+def worker(server: Server, redis: RedisServer, name: str, spider: type[Pages] = Pages, **settings: Any) -> lycosa.Crawl:
     site = server.url(f"/tree/{PAGES}/0")
     shared = {"frontier": redis.url, "crawl_name": name, **FAST, **settings}
-    return lycosa.Crawl(type("Pages", (Pages,), {}), spider_args={"site": site}, **shared)
+    return lycosa.Crawl(type("Pages", (spider,), {}), spider_args={"site": site}, **shared)
 
 
 def urls(server: Server) -> set[str]:
@@ -55,11 +55,29 @@ def urls(server: Server) -> set[str]:
 
 
 def test_two_programs_share_a_crawl(server: Server, redis: RedisServer, tmp_path: Path) -> None:
+    at_work, both_at_work = set(), asyncio.Event()
+
+    class WaitingPages(Pages):
+        """The pages of a program wait until the other program has one, too: all pages are in the queue at once."""
+
+        async def start(self) -> Any:
+            for url in urls(server):
+                yield lycosa.Request(url)
+
+        async def parse(self, response: Any) -> Any:
+            at_work.add(self)
+            if len(at_work) == 2:
+                both_at_work.set()
+            await both_at_work.wait()
+            for result in super().parse(response):
+                yield result
+
     async def scenario() -> None:
-        name = token_hex(4)
-        in_memory = worker(server, redis, name)
-        in_file = worker(server, redis, name, state=tmp_path / "state", output=str(tmp_path / "items.jsonl"))
-        summaries = await asyncio.gather(in_memory.run(), in_file.run())
+        name, output = token_hex(4), str(tmp_path / "items.jsonl")
+        in_memory = worker(server, redis, name, WaitingPages)
+        in_file = worker(server, redis, name, WaitingPages, state=tmp_path / "state", output=output)
+        async with asyncio.timeout(60):
+            summaries = await asyncio.gather(in_memory.run(), in_file.run())
         assert all(summary.finished for summary in summaries)
         assert {summary.shared["items"] for summary in summaries} >= {PAGES}
         found = [*in_memory.items, *items(tmp_path / "items.jsonl")]
@@ -74,9 +92,9 @@ def test_the_last_worker_of_a_finished_crawl_lets_it_expire(server: Server, redi
         name = token_hex(4)
         half = worker(server, redis, name, expire_after=100.0, max_pages=PAGES // 2)
         assert not (await half.run()).finished
-        client = driver.Redis.from_url(redis.url)
+        client = redis_client(redis.url)
         keys = list(client.scan_iter(match=f"lycosa:{{{name}.*"))
-        assert {client.ttl(key) for key in keys} == {-1}, "it is not finished"
+        assert {client.ttl(key) for key in keys} == {-1}, "the crawl is not finished"
         assert (await worker(server, redis, name, expire_after=100.0).run()).finished
         keys = list(client.scan_iter(match=f"lycosa:{{{name}.*"))
         assert keys

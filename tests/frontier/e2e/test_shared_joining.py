@@ -1,4 +1,4 @@
-"""Joining a shared crawl: when it is almost over, and by its settings (C3, C6)."""
+"""Joining a shared crawl: when it is almost over, and with a frontier that is given in lycosa.toml (C3, C6)."""
 
 from __future__ import annotations
 

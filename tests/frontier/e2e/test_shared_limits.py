@@ -15,8 +15,8 @@ pytestmark = pytest.mark.redis
 
 PAGES_MAX, DELAY_S = 100, 0.1
 EXCESS_MAX = 60
-"""What two workers with one request at a time fetch in three seconds: they hear of each other once a second, and later
-on a busy machine. Each for itself would fetch MOST more."""
+"""The pages that two workers with one request at a time fetch in three seconds: the workers hear of each other once a
+second, and later on a busy machine. If each worker counted only its own pages, the two would fetch PAGES_MAX more."""
 
 
 def crawled_by_two(home: Path, redis: RedisServer, *limit: object) -> tuple[list[str], str]:

@@ -1,6 +1,6 @@
 """A shared crawl is watched and seeded from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
 
-With real workers on a real Redis; one of them is killed.
+The workers and the Redis are real; one of the workers is killed.
 """
 
 from __future__ import annotations

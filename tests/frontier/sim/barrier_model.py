@@ -1,4 +1,4 @@
-"""A model of one partition of a shared crawl, for `test_barrier`. No Redis, and nothing imported from the package.
+"""A model of one partition of a shared crawl, for `test_barrier`. It neither uses Redis nor imports the package.
 
 A call is one atomic step. It carries the name of a worker, which is never reused, and a number; a call with an unknown
 or expired name, or with an old number, changes nothing. Names are `SLOT#K`: a slot stands for the worker's files, which
@@ -79,7 +79,7 @@ class Partition:
         if verb != "beat" and number <= self.numbers.get(name, 0) and self.mutant != "repeats are applied":
             return None
         self.numbers[name] = max(number, self.numbers.get(name, 0))
-        if self.mutant == "may expire the caller":  # half of its call would count
+        if self.mutant == "may expire the caller":  # half of the call of an expired worker would count
             self.watch(now)
         self.last_heard[name] = now
         self.watch(now)
@@ -134,7 +134,7 @@ class Partition:
         return leases, [to for to, box in self.outboxes.items() if box]
 
     def ack(self, now: float, name: str, token: int) -> bool:
-        """Finish a URL until the commit, and add its children in the same step."""
+        """Move a leased URL to the uncommitted ones, and add its children in the same step."""
         url = self.leased.get(name, {}).pop(token, None)
         if url is None:
             return False

@@ -1,7 +1,7 @@
 """Helpers of `test_claims` and `test_redis_claims`: a record of all transfers, and the checks on it.
 
-Checked are the gap between two starts and the number of simultaneous transfers, by host and by address, and how long a
-claim may wait.
+The checks cover, for each host and each address, the gap between two starts and the number of simultaneous transfers.
+They also cover how long a claim waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.frontier.sim.test_fairness import check
 
 FAST_S = 0.05
 CLAIMS_ROW = 8
-"""The documented limit, as a literal, so that a change of the constant fails the tests."""
+"""The documented limit of claims in a row, as a literal, so that a change of the constant fails the tests."""
 
 TOLERANCE_S = 1e-6
 """How late a timer may be."""

@@ -2,7 +2,7 @@
 
 It only scans lists, and imports nothing from the package. It says which state each URL is in, and which URL may be
 leased next; where the contract leaves that open, it gives all allowed ones. A host has a lower and an upper bound of
-its pause: they differ only where the clock was set back while the frontier could not see it.
+its pause: they differ only if the clock was set back while the host may not have been in memory.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Pause:
         return Pause(max(self.started - seconds, 0.0), max(self.blocked - seconds, 0.0))
 
     def bounded(self, now: float) -> Pause:
-        """Return the pause limited to what is plausible at this time, which may lie before its start."""
+        """Return the pause, limited to what is plausible at `now`; after a clock set-back, `started` may be later."""
         return Pause(min(self.started, now), min(self.blocked, now + PAUSE_MAX_S))
 
 
@@ -229,7 +229,7 @@ class Crawl:
         return [url for url in urls if _sort_key(url) == best]
 
     def oldest_ready(self) -> float:
-        """Return the start of the oldest segment that must be leased before all others."""
+        """Return the start of the oldest segment with a leasable URL of a ready host. Later ones must wait for it."""
         return min((starts_at(self.first(host)[0].segment) for host in self.ready()), default=inf)
 
     def next_ready(self) -> tuple[float | None, float | None]:

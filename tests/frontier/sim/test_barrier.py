@@ -1,10 +1,10 @@
 """Termination detection and fencing of a shared crawl (C3, C6, C7) in virtual time: 2,000 histories of five workers.
 
-Calls and answers are lost, late and repeated; workers pause for longer than the silence after which they expire, are
-killed and come back, or not; partitions are unreachable. Workers follow the protocol of the frontier, with the real
-`TerminationDetector`. Each history checks that no worker finishes while anything is left, that each URL is committed
-once and its item is in the files once, that late calls of expired workers change nothing, and that all workers finish
-soon after the last commit. Deliberate defects have to be found.
+Calls and answers are lost, late or repeated. Some workers pause, often for so long that they expire. Others are killed,
+and may or may not come back. Partitions are unreachable for a while. Workers follow the protocol of the frontier, with
+the real `TerminationDetector`. Each history checks that no worker finishes while anything is left, that each URL is
+committed once and its item is in the files once, that late calls of expired workers change nothing, and that all
+workers finish soon after the last commit. Deliberate defects have to be found.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FIRST_SEEDS = {} if PROVE else {"continues after a lost reply": 95, "may expire 
 
 WORKERS = 5
 CALL_S = 1.0
-"""How long a worker waits for an answer: then it does not know whether its call was done, and gives up its name."""
+"""How long a worker waits for an answer. Without one, it does not know whether its call was done, so it gives up its
+names, and joins again under new ones."""
 
 BEAT_S = 0.5
 POLL_S = 0.1
@@ -50,7 +51,7 @@ class GaveUpError(Exception):
 
 @dataclass(eq=False)
 class Worker:
-    """A slot, whose files survive a kill. `process` counts its processes; what was meant for an earlier one is void."""
+    """A slot, whose files survive a kill. `process` counts its processes; events of an earlier process are void."""
 
     slot: str
     number: int

@@ -145,7 +145,7 @@ class Crawl(Transfers):
 
 
 class Claimer:
-    """What an engine does with a claim."""
+    """Handles one claim as an engine does: polls it until its transfer may start, and releases it in the end."""
 
     def __init__(self, crawl: Crawl, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
         self.crawl, self.host, self.done = crawl, host, done
@@ -227,7 +227,7 @@ def test_crawl_stays_polite_and_ends_under_disturbances(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_callbacks_that_claim_from_each_other_do_not_block_each_other(seed: int) -> None:
-    """Each host allows one transfer, and each callback claims on another host, and on its own."""
+    """Each host allows one transfer at a time, and each callback claims on all other hosts and on its own host."""
     crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([5] * 4), 4, seed, claim_all_hosts).run()
     crawl.assert_polite()
     crawl.assert_finished()
@@ -236,7 +236,7 @@ def test_callbacks_that_claim_from_each_other_do_not_block_each_other(seed: int)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("delay", "concurrency"), [(1.0, 8), (0.0, 1), (0.0, 3)])
 def test_claims_are_first_come_first_served_and_precede_leases(seed: int, delay: float, concurrency: int) -> None:
-    """With hundreds of records queued, a claim waits for those before it, and every ninth transfer is a lease."""
+    """With hundreds of records queued, a claim waits for the claims before it, and for one lease per eight claims."""
 
     def claim_sometimes(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         if crawl.rng.random() < 0.1:
@@ -325,7 +325,7 @@ def test_claims_continue_when_no_more_leases_are_wanted(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
-def test_block_set_while_a_claim_waits_applies(seed: int) -> None:
+def test_block_set_while_a_claim_waits_delays_the_claim(seed: int) -> None:
     host = BIG_HOST
     crawl = Crawl(Policy(robots=False, delay_s=10.0), {host: 1}, 1, seed, no_claims)
     crawl.after(1.0, lambda: Claimer(crawl, host, None, lambda: None) and None)

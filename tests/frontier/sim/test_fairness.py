@@ -159,9 +159,10 @@ def check(transfers: list[tuple[float, float]], delay: float, concurrency: float
 
 
 def turn_bound(hosts: int, workers: int, delay: float) -> float:
-    """Return the seconds within which the last of so many hosts has its next turn and ends the transfer.
+    """Return the seconds within which the last of `hosts` hosts has its next turn and ends its transfer.
 
-    Each host before it has FAIR_TURN turns, `workers` of them every SLOW_S; and its own delay is added.
+    Each host before the last one has FAIR_TURN turns, and `workers` turns end every SLOW_S. The delay of the last host
+    is added.
     """
     return delay + (FAIR_TURN * hosts / workers + 2) * SLOW_S
 
@@ -191,7 +192,7 @@ def test_huge_host_is_always_busy_and_does_not_slow_down_small_ones(seed: int, d
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("workers", "exponent"), [(3, 1.0), (64, 1.0), (53, 0.6)])
 def test_zipf_distributed_hosts_finish_in_near_ideal_time(seed: int, workers: int, exponent: float) -> None:
-    """The limit is the sum of all work, the largest host, or both."""
+    """Depending on the parameters, the sum of all work, the largest host, or both limit the speed of the crawl."""
     counts = [max(1, int(SIZE * (4000 if exponent == 1 else 600) / rank**exponent)) for rank in range(1, HOSTS + 1)]
     crawl = Crawl(numbered(counts), Policy(robots=False, delay_s=1.0), workers, seed).run()
     crawl.assert_polite()
@@ -214,7 +215,7 @@ def test_equal_hosts_under_a_global_limit_finish_together(seed: int) -> None:
 def test_hosts_that_share_addresses_finish_in_near_ideal_time(
     seed: int, delay_per_ip: float, concurrency_per_ip: int
 ) -> None:
-    """A tenth of the addresses hold nine tenths of the hosts; one host is large, another address is crowded."""
+    """A tenth of the addresses are crowded: they hold nine tenths of the hosts. One host is large."""
     rng = random.Random(seed)
     counts = numbered([1500 * SIZE] + [rng.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
     addresses = {host: f"10.0.0.{rng.randrange(100 if rng.random() < 0.9 else 1000)}" for host in counts}
@@ -233,7 +234,7 @@ def test_worst_mix_of_large_and_tiny_hosts_costs_little(seed: int) -> None:
     counts = numbered([length] * large + [1] * tiny)
     crawl = Crawl(counts, Policy(robots=False, delay_s=1.0), workers, seed).run()
     crawl.assert_polite()
-    # 3.3 %, and the wait for a free worker at each turn of a large host.
+    # Allowed are 3.3 % above the ideal, SHORT_S, and the wait for a free worker at each turn of a large host.
     assert crawl.now <= (1 + 1 / 30) * crawl.ideal() + SHORT_S + length * transfer_s / workers
 
 

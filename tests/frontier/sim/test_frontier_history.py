@@ -1,10 +1,10 @@
 """One random history, run on every frontier and on a small model of it (C6, F2-F7).
 
-Pushes into segments of all kinds, leases, good and bad ends, old tokens, expiries, blocks, operations, clocks that
-jump, commits and crashes, also in the middle of a commit. After every step everything the frontier reports is compared
-with the model, which shares no code with it: nothing is leased twice, nothing is lost, no host is contacted too soon,
-and URLs are leased in the required order. In the end everything that is left can be leased. What the embedded frontier
-rarely does happens all the time here: see `SMALL`.
+A history consists of pushes into segments of all kinds, leases, good and bad ends, old tokens, expiries, blocks,
+operations, clocks that jump, commits, and crashes, also in the middle of a commit. After every step everything the
+frontier reports is compared with the model, which shares no code with the frontier: nothing is leased twice, nothing is
+lost, no host is contacted too soon, and URLs are leased in the required order. In the end everything that is left can
+be leased. Events that are rare in the embedded frontier happen all the time here: see `SMALL`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ class Killed(Exception):
 
 @dataclass
 class OpenFrontier:
-    """A frontier with its operations. `kill_at` is the step at which it is killed, and how often it may pass before."""
+    """A frontier with its operations.
+
+    `kill_at` holds the step at which the process is killed, and how many times it passes this step before that.
+    """
 
     folder: Path
     kill_at: tuple[str, int] | None = None
@@ -642,7 +645,7 @@ class DurableHistory(FrontierHistory):
 
     @rule(step=st.sampled_from(memtable.STEPS), before=st.integers(0, 2))
     def crash_in_a_commit(self, step: str, before: int) -> None:
-        """Whatever the step, the commit is complete."""
+        """At whatever step the process is killed, the commit is complete."""
         self.kill_during(step, before, lambda opened, position: opened.frontier.commit({"items": position}))
 
     @rule(step=st.sampled_from(memtable.STEPS), before=st.integers(0, 2))
@@ -715,7 +718,7 @@ class EmbeddedHistory(DurableHistory):
 
 
 class BothHistory(FrontierHistory):
-    """URLs requeued together arrive in an order of the back end, so only one state at a time is requeued."""
+    """Requeues URLs of one state at a time: URLs requeued together arrive in an order that depends on the back end."""
 
     back_ends = (open_memory, open_embedded)
     selected = (("dead",), ("done",))
@@ -732,8 +735,8 @@ def running(**options: Any) -> Iterator[BothHistory]:
         history.teardown()
 
 
-def test_block_set_by_an_unseen_clock_is_not_shortened() -> None:
-    """The clock was set back, and the block lies beyond the longest pause that it allows."""
+def test_block_set_before_a_backward_clock_step_is_noticed_is_not_cut_to_an_hour() -> None:
+    """The clock was set back before. The limit of an hour for pauses set since then must not shorten the block."""
     with running() as history:
         history.push([(0, ""), (2, "")], 0.0, unfiltered=False)
         history.lease(1)
@@ -769,7 +772,7 @@ def test_unloaded_host_is_paused_for_at_most_an_hour_after_the_clock_was_set_bac
 
 
 def test_host_unloaded_after_the_clock_was_set_back_may_be_paused_again() -> None:
-    """Its saved pause was not shifted: it may outlast a transfer that the host had since."""
+    """The host's saved pause was not shifted with the clock: it may outlast a transfer that the host had since."""
     with running() as history:
         for host in HOSTS:
             history.block(host, 40.0)
@@ -790,7 +793,7 @@ def test_host_unloaded_after_the_clock_was_set_back_may_be_paused_again() -> Non
 
 
 def test_torn_frame_alone_in_its_log_is_removed_when_found(tmp_path: Path) -> None:
-    """Once another log followed it, it would count as damage, and the state could never be opened again."""
+    """If another log followed the torn frame, the frame would count as damage, and the state would never open again."""
     (tmp_path / "journal.1").write_bytes(b"torn")
     for _ in range(2):
         frontier = embedded.embedded_frontier(tmp_path, Policy())
@@ -816,7 +819,7 @@ def test_leased_record_behind_newer_ones_is_not_read_again(tmp_path: Path, monke
 
 
 def test_released_record_behind_newer_ones_is_leased_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is on disk behind the window, which reaches it later: it must not be in memory too."""
+    """The released record is on disk behind the window, which reaches it later, so it must not be in memory too."""
     monkeypatch.setattr(store, "BUFFER_MAX", 4)
 
     async def scenario() -> None:

@@ -1,8 +1,9 @@
 """One random history, run on the lease manager and on a model of it that scans all hosts every time (F8).
 
-Work of several segments, leases and their ends, blocks, crawl delays, addresses that appear, change and expire, clocks
-that jump. The model keeps a list of pauses and of transfers, and derives from the definitions alone which hosts may be
-contacted; it shares no code with the manager. Times are multiples of a quarter of a second, so that sums are exact.
+A history consists of work of several segments, leases and their ends, blocks, crawl delays, addresses that appear,
+change and expire, and clocks that jump. The model keeps a list of pauses and of transfers, and derives from the
+definitions alone which hosts may be contacted; it shares no code with the manager. Times are multiples of a quarter of
+a second, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ quarters = st.integers(0, 160).map(lambda number: number / 4)
 
 @dataclass
 class Transfer:
-    """A running transfer. Its pauses are undone if the host was not contacted and it is still `undoable`."""
+    """A running transfer. Its pauses are undone if the host was not contacted and the transfer is still `undoable`."""
 
     lease: Lease
     host: str
@@ -43,7 +44,7 @@ class Transfer:
 
 @dataclass
 class Pauses:
-    """Nothing may start before any of these; only the last start can be undone."""
+    """Times before which no transfer may start; only the last start can be undone."""
 
     block: float = 0.0
     before: float = 0.0

@@ -14,7 +14,7 @@ from tests.http.contracts.fetching import runner_for
 @pytest.fixture(
     params=[
         "uvloop",
-        pytest.param("asyncio", marks=pytest.mark.prove),  # otherwise it only watches sockets in another way
+        pytest.param("asyncio", marks=pytest.mark.prove),  # differs from the next one only in how sockets are watched
         "asyncio, each socket watched by the loop",
     ]
 )

@@ -18,7 +18,7 @@ Play = Callable[[CurlFetcher, Server], Awaitable[Any]]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 TEST_MAX_S = 60.0
 BESIDE = ("127.0.0.2", "127.0.0.3", "127.0.0.9", "::1")
-"""Another loopback address: for further servers, or none, on the same port."""
+"""Further loopback addresses. The port of the server is reserved there: tests start other servers on it, or none."""
 
 
 def runner_for(name: str) -> Callable[..., Any]:

@@ -67,7 +67,7 @@ def test_response_is_returned_as_it_was_stored(open_cache: Open, stored: StoredR
     asyncio.run(scenario())
 
 
-def test_least_recently_used_responses_leave_first(open_cache: Open):
+def test_least_recently_used_responses_are_evicted_first(open_cache: Open):
     async def scenario():
         cache = open_cache(bytes_max=100_000)
         noise = [("content-type", "image/png")]

@@ -299,7 +299,7 @@ def test_one_name_at_several_addresses_concurrently(run):
 
 
 def test_connection_is_not_reused_for_another_address(run):
-    """Nothing listens at the address: only a kept connection or a cached name could lead to a response."""
+    """Nothing listens at 127.0.0.9: only a kept connection or a cached name could lead to a response."""
 
     async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, _):

@@ -89,7 +89,7 @@ BOMBS = {
 
 @pytest.fixture
 def fetch_coded(run, monkeypatch):
-    """Return a function that fetches a body with this Content-Encoding, and returns the number of requests, too."""
+    """Return a function that fetches a body with a coding, and returns the response and the number of requests."""
 
     def fetched(body: bytes, coding: str, **more):
         async def answer(x):
@@ -152,7 +152,7 @@ def test_decompression_bomb_costs_little(fetch_coded, name):
     started = time.process_time()
     with pytest.raises(BodyTooLarge, match=f"^body over {BOMB_MAX} bytes$"):
         fetch_coded(body, coding)
-    assert time.process_time() - started < 2.0  # the whole GiB takes several
+    assert time.process_time() - started < 2.0  # decompressing the whole GiB takes several seconds
 
 
 def test_handle_decompresses_again_after_an_undecoded_transfer(run):

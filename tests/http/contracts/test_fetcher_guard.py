@@ -68,7 +68,7 @@ def test_dns_rebinding_is_refused(run):
         async with neighbours(server) as (base, servers), fetching(may_connect=PUBLIC.__contains__) as guarded:
             url = f"{base}/good"
             assert (await guarded.fetch(Request(url), address="127.0.0.2", public_only=True)).ip == "127.0.0.2"
-            await refused(guarded, url, "public address")  # the address of localhost by name
+            await refused(guarded, url, "public address")  # the name localhost leads to a private address
             with pytest.raises(PrivateAddress):
                 await guarded.fetch(Request(url), address="127.0.0.1", public_only=True)
             assert (await guarded.fetch(Request(url))).ip == "127.0.0.1"

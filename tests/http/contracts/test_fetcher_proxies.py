@@ -74,7 +74,7 @@ def test_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
         assert first.latency_s is not None
         assert 0 < first.latency_s < first.timings.first_byte_s
         assert first.timings.first_byte_s - first.latency_s >= 0.2
-        reuses_connection = kind is not Tinyproxy or scheme == "https"  # it keeps no connection for plain HTTP
+        reuses_connection = kind is not Tinyproxy or scheme == "https"  # Tinyproxy keeps no connection for plain HTTP
         assert (second.latency_s is None) == reuses_connection
 
     tls = certificates.context("good") if scheme == "https" else None

@@ -81,7 +81,7 @@ def test_argument_overrides_meta_which_overrides_settings(run, argument, meta, s
 
 
 def test_argument_applies_to_one_transfer(run):
-    """Whatever options the requests before and after it have."""
+    """The transfers before and after this one do not use the proxy, whatever options their requests have."""
     referer = {"Referer": "http://a.example/"}
     kinds: list[dict[str, Any]] = [
         {},

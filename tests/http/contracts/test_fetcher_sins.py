@@ -104,7 +104,7 @@ def test_decompression_bomb_is_stopped_early(run):
             await fetcher.fetch(Request(server.url("/gzip-bomb")))
         return time.process_time() - started
 
-    assert run(scenario) < 2.0  # the whole GiB takes several
+    assert run(scenario) < 2.0  # decompressing the whole GiB takes several seconds
 
 
 def test_timeout_of_one_request(run):
@@ -122,7 +122,7 @@ def test_short_timeout_after_a_long_one(run):
         patient.cancel()
         return time.monotonic() - started
 
-    assert run(scenario) < 15  # after a timeout of twenty seconds for other requests
+    assert run(scenario) < 15  # other requests of this fetcher time out after twenty seconds
 
 
 # --------------------------------------------------------------------------------------------------- cancellation
@@ -143,7 +143,7 @@ def test_cancelled_transfer_closes_its_socket_at_once(run, path):
     run(scenario, timeout_s=600, connect_timeout_s=600)  # much longer than the test may take
 
 
-def test_cancelled_after_its_handle_serves_another_transfer(run):
+def test_cancelling_a_done_transfer_does_not_affect_the_next_one_on_its_handle(run):
     async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         nearly_done = asyncio.get_running_loop().create_future()
 
@@ -164,7 +164,7 @@ def test_cancelled_after_its_handle_serves_another_transfer(run):
     run(scenario)
 
 
-def test_cancelled_at_any_iteration_of_the_loop(run):
+def test_transfer_cancelled_at_any_iteration_of_the_loop_does_not_affect_others(run):
 
     async def scenario(fetcher: CurlFetcher, server: Server) -> None:
         for path in ("/good", "/not-http"):

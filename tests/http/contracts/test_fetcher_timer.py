@@ -15,7 +15,7 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 @pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
 @pytest.mark.parametrize("first_s", [-1.0, 0.0, 0.0004, 0.5])
 def test_timer_can_be_set_while_it_is_due(factory: type, first_s: float) -> None:
-    """For a delay below half a millisecond uvloop returns no timer, and no `when()`."""
+    """For a delay below half a millisecond uvloop returns a handle that is no timer, and has no `when()`."""
 
     async def scenario() -> None:
         fetcher = CurlFetcher(FetchSettings())

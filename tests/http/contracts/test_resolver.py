@@ -61,11 +61,11 @@ def test_name_is_resolved(run, make):
 
 @pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The names that were looked up without success."""
+    """The names that were looked up; every look-up fails."""
     names: list[bytes] = []
 
     def refuse(name: bytes | str, *more: Any, **options: Any) -> Any:
-        if isinstance(name, str):  # look-ups of ours are bytes: another one belongs to a thread of an earlier test
+        if isinstance(name, str):  # our look-ups pass bytes: text comes from a thread of an earlier test
             return LOOK_UP(name, *more, **options)
         names.append(name)
         raise OSError(name)
@@ -99,7 +99,7 @@ def test_invalid_names_are_not_found(run, make, lookups, name):
     assert lookups == []
 
 
-def test_first_address_does_not_depend_on_the_order_of_the_answer():
+def test_addresses_are_sorted_and_the_family_of_the_first_one_stays_first():
     dealt = ["192.0.2.10", "2001:db8::2", "192.0.2.9", "2001:db8::1", "192.0.2.10"]
     assert sort_addresses(dealt) == ["192.0.2.9", "192.0.2.10", "2001:db8::1", "2001:db8::2"]
     assert sort_addresses(dealt[1:]) == ["2001:db8::1", "2001:db8::2", "192.0.2.9", "192.0.2.10"]

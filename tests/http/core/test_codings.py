@@ -72,7 +72,7 @@ def test_wrong_labels_and_junk_are_tolerated(body, values, expected):
         (gzipped(b"\x00\x01"), ["gzip"]),
     ],
 )
-def test_damaged_and_unknown_codings_are_none(body, values):
+def test_body_with_a_damaged_or_unknown_coding_is_decoded_to_none(body, values):
     assert decode_body(body, values, LIMIT, text=True) is None
 
 

@@ -363,14 +363,14 @@ def test_cookies_of_a_request_cannot_break_the_header(cookies: dict[object, obje
 # --------------------------------------------------------------------------------------------------------------- bounds
 
 
-def test_least_recently_used_cookie_leaves_a_full_domain():
+def test_least_recently_used_cookie_is_evicted_from_a_full_domain():
     new_jar = jar(*(f"c{n}=x; Path=/{'used' if n == 0 else 'unused'}" for n in range(DOMAIN_MAX)))
     assert sent(new_jar, "https://www.example.com/used", NOW + DOMAIN_MAX) == ["c0=x"]
     new_jar.set_from(SITE, ["new=x; Path=/"], NOW + DOMAIN_MAX + 1)
     assert {cookie.name for cookie in new_jar} == {"c0", "new", *(f"c{n}" for n in range(2, DOMAIN_MAX))}
 
 
-def test_expired_cookies_leave_first_and_secure_ones_last():
+def test_expired_cookies_are_evicted_first_and_secure_ones_last():
     lines = [f"c{n}=x; Secure" for n in range(DOMAIN_MAX - 2)]
     new_jar = jar(*lines, "plain=x", "brief=x; Max-Age=1", now=NOW)
     new_jar.set_from(SITE, ["n1=x"], NOW + 1000)
@@ -397,7 +397,7 @@ def test_lines_of_a_response_are_bounded():
     assert sent(new_jar, SITE) == [f"a={LINES_MAX - 1}"]
 
 
-def test_expired_cookies_make_room_in_a_full_jar():
+def test_expired_cookies_are_evicted_first_from_a_full_jar():
     new_jar = jar("old=1", url="https://old.org/", now=NOW - 1)
     for n in range(JAR_MAX - 1):
         new_jar.set_from(f"https://h{n}.org/", ["c=x; Max-Age=10" if n < 5 else "c=x"], NOW)
@@ -424,7 +424,7 @@ def test_damaged_jar_raises_storage_error(data: bytes):
         CookieJar.from_bytes(data, SUFFIXES.__contains__)
 
 
-def test_least_recently_used_jar_leaves():
+def test_least_recently_used_jar_is_evicted():
     jars = CookieJars(jars_max=2)
     a, b, c = (CookieJar(SUFFIXES.__contains__) for _ in range(3))
     assert jars.add("a", a) is None

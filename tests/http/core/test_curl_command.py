@@ -1,4 +1,4 @@
-"""curl commands, as copied from browsers and as written by hand, to requests and back (C1)."""
+"""Conversion of curl commands, as copied from browsers and as written by hand, to requests and back (C1)."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_unknown_options_can_be_ignored():
 
 
 @given(st.text())
-def test_no_text_raises_another_error(text):
+def test_no_text_raises_an_error_other_than_bad_curl(text):
     for command in (text, f"curl {text}", f'curl ^"{text}', f"curl $'{text}'"):
         try:
             found = from_curl(command, ignore_unknown_options=True)

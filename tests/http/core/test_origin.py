@@ -1,4 +1,4 @@
-"""Origins of URLs: those of browsers, for any text (C2, C10)."""
+"""Origins of URLs: they are the same as in browsers, and any text is accepted (C2, C10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The setting `allow_private`, and which pages' links are guarded (C2)."""
+"""The setting `allow_private`, and which pages count as public: their links may not reach private addresses (C2)."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ def test_nothing_is_allowed_by_default() -> None:
         ("", "[::1]", False),
     ],
 )
-def test_links_of_public_pages_are_guarded(ip: str, host: str, public: bool) -> None:
+def test_page_is_public_by_its_address_or_if_that_is_unknown_by_its_host(ip: str, host: str, public: bool) -> None:
     assert is_public_page(ip, host) is public

@@ -156,13 +156,13 @@ def test_product_token(user_agent: str, token: str) -> None:
     assert product_token(user_agent) == token
 
 
-def test_line_ends_bom_and_invalid_bytes() -> None:
+def test_all_line_ends_a_bom_and_invalid_bytes_are_accepted() -> None:
     body = b"\xef\xbb\xbfUser-Agent: *\rDisallow: /a\r\n\xff\xfe\0: x\nDisallow: /\xe4\nDisallow: /c"
     robots = Robots.parse(body)
     assert [robots.allowed(HOST + path) for path in ("/a", "/%E4", "/c", "/d")] == [False, False, False, True]
 
 
-def test_file_is_cut_at_the_limit_and_no_rule_in_two() -> None:
+def test_file_is_cut_at_the_limit_but_not_within_a_rule() -> None:
     head = b"User-agent: *\nDisallow: /a\n"
     body = head + b"#" * (ROBOTS_MAX - len(head) - 14) + b"\nDisallow: /c/long\nDisallow: /d\n"
     robots = Robots.parse(body)

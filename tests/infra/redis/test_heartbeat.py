@@ -46,7 +46,7 @@ def test_it_beats_while_the_main_thread_is_blocked() -> None:
 
     heartbeat = Heartbeat("test", lambda: beats[-1] + 0.01 - time.monotonic() if beats else 0.0, beat)
     try:
-        assert ten.wait(WAIT_MAX_S), "all beats come from the thread of the heartbeat"
+        assert ten.wait(WAIT_MAX_S), "too few beats while the main thread was blocked"
     finally:
         heartbeat.stop()
         heartbeat.join(WAIT_MAX_S)

@@ -1,4 +1,4 @@
-"""Lua scripts: how the source is put together, and how it is run on real servers (one, and a cluster)."""
+"""Lua scripts: how the source is put together, and how it is run on real servers: a single one and a cluster."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ def answer(host: str) -> tuple[int, bytes]:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8080", "127.0.0.77", "localhost", "LOCALHOST.:80", "[::1]:8080", "torrents.example:443"]
 )
-def test_its_own_names_are_answered(host: str) -> None:
+def test_requests_under_the_own_names_of_a_server_are_answered(host: str) -> None:
     assert answer(host) == (200, b"here")
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "sub.torrents.example", "localhost.evil"]
 )
-def test_other_names_are_refused(host: str) -> None:
+def test_requests_under_other_names_are_refused(host: str) -> None:
     status, body = answer(host)
     assert status == 421
     assert b"--server-name" in body

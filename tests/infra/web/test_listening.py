@@ -24,12 +24,12 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.5.5.5", "localhost"])
-def test_loopback_needs_no_word(host: str):
+def test_loopback_needs_no_allow_remote(host: str):
     with open_listener(host, 0, "--host x", CLOSED) as listener:
         assert remote_note(listener.getsockname()[0], CLOSED) == ""
 
 
-def test_loopback_of_ipv6_needs_no_word():
+def test_loopback_of_ipv6_needs_no_allow_remote():
     need("IPv6 on the loopback device", has_ipv6())
     with open_listener("::1", 0, "--host x", CLOSED) as listener:
         assert remote_note(listener.getsockname()[0], CLOSED) == ""
@@ -44,7 +44,7 @@ def test_an_address_that_other_machines_reach_is_refused(host: str):
         open_listener(host, 0, "--host x", CLOSED)
 
 
-def test_with_the_word_it_is_open_and_says_so():
+def test_with_allow_remote_a_server_is_open_to_other_machines_and_says_so():
     with open_listener("0.0.0.0", 0, "--host x", WITH_WORD) as listener:
         assert remote_note(listener.getsockname()[0], WITH_WORD) == "open to other machines, without a password"
     with open_listener("0.0.0.0", 0, "--host x", WITH_KEY) as listener:

@@ -69,7 +69,7 @@ def test_the_page_can_be_read_with_the_standard_library():
         (b"GET /" + b"x" * HEAD_MAX + b" HTTP/1.1\r\n\r\n", b"400 Bad Request", b"bad request\n"),
     ],
 )
-def test_a_request_gets_its_response(request_, status, body):
+def test_each_kind_of_request_gets_its_status_and_body(request_, status, body):
     head, _, found = response_to(request_).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status + b"\r\n")
     assert found == body
@@ -116,7 +116,7 @@ def test_addresses_are_parsed():
     assert parse_address("[::1]:9464") == ("::1", 9464)
 
 
-def test_other_machines_need_the_word():
+def test_an_address_open_to_other_machines_needs_allow_remote():
     async def url(*, allow_remote: bool) -> str:
         async with serve_metrics("0.0.0.0:0", page, allow_remote=allow_remote) as found:
             return found

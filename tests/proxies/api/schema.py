@@ -1,4 +1,4 @@
-"""Checks values against a JSON Schema, for the keywords that the description of the API uses. Others are an error."""
+"""Checks values against a JSON Schema, for the keywords in the description of the API. Other keywords are an error."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def call_all() -> set[tuple[str, str, int]]:
 
 
 def call_slowly(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
-    """Requests whose bodies do not arrive."""
+    """Send requests whose bodies do not arrive."""
     with monkeypatch.context() as patch, serving() as server:
         patch.setattr(params, "BODY_TIMEOUT_S", 0.05)
         client = CheckedClient(server)
@@ -251,7 +251,10 @@ def call_without_access() -> set[tuple[str, str, int]]:
 
 
 def call_without_store() -> set[tuple[str, str, int]]:
-    """The store is unavailable. Renewing and releasing get past the look-up of the lease."""
+    """Call every path while the store is unavailable.
+
+    The look-up of leases is replaced by one that finds every id, so that renewing and releasing reach the store.
+    """
     with serving(UnavailablePool(now=FakeClock())) as server:
         client = CheckedClient(server)
         original_get = leases.LeaseRegistry.get
@@ -274,7 +277,9 @@ def test_clients_need_the_key_and_browsers_may_read_with_it_as_a_password() -> N
         for headers in ({"Authorization": f"Bearer {KEY}"}, {"X_Api_Key": KEY}, {"Authorization": basic}):
             assert call(server, "GET", "/api/targets", **headers)[0] == 200
         assert call(server, "POST", "/api/proxies", LIST, X_Api_Key=KEY)[0] == 200
-        assert call(server, "POST", "/api/proxies", LIST, Authorization=basic)[0] == 401, "a browser sends it by itself"
+        assert call(server, "POST", "/api/proxies", LIST, Authorization=basic)[0] == 401, (
+            "a browser sends Basic credentials by itself"
+        )
         page = server.request("GET", "/")
         assert (page.status, page.headers["www-authenticate"].split()[0]) == (401, "Basic")
         assert server.request("GET", "/", Authorization=basic).status == 200
@@ -287,7 +292,7 @@ def test_clients_need_the_key_and_browsers_may_read_with_it_as_a_password() -> N
 
 
 def test_requests_of_other_sites_are_refused() -> None:
-    """Those that a page of another site can make a browser send (CSRF, DNS rebinding)."""
+    """A page of another site could make a browser send such requests (CSRF, DNS rebinding)."""
     with serving() as server:
         here = f"127.0.0.1:{server.port}"
         assert call(server, "POST", "/api/proxies", LIST, Origin="https://evil.example")[0] == 403
@@ -357,7 +362,7 @@ def test_the_server_measures_the_latency_that_clients_do_not_report() -> None:
 
 
 def test_past_leases_are_explained() -> None:
-    """By the API, and on the page of the target."""
+    """The API and the page of the target show why a proxy was or was not leased, and the result of each lease."""
     now = FakeClock()
     with serving(now=now) as server:
         add_proxies(server)
@@ -430,13 +435,13 @@ def test_a_released_proxy_goes_to_a_waiting_client_and_not_to_one_that_left() ->
         with waiting_client(server) as (connection, read):
             assert call(server, "POST", f"/api/leases/{first['id']}/release", {"outcomes": []})[0] == 200
             status, result = read(connection)
-            assert status == 201, "clients that left do not hold it"
+            assert status == 201, "clients that left do not hold the proxy"
             assert result["leases"][0]["key"] == first["key"]
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_client_that_disconnects_while_it_is_granted_a_lease_holds_none(count: int) -> None:
-    """One proxy: granted while the client leaves. Two: never granted, and the request no longer waits."""
+    """A request for one proxy is granted as the client leaves. A request for two is never granted and stops waiting."""
 
     async def story() -> None:
         pool, sent = LocalPool(), []

@@ -107,7 +107,7 @@ def test_the_page_of_a_target_explains_each_proxy(site: Server) -> None:
     assert "hunter2" not in explained
 
 
-def test_a_cool_down_everywhere_is_explained_with_its_reason() -> None:
+def test_a_cool_down_for_all_targets_is_explained_with_its_reason() -> None:
     now = FakeClock()
     pool = LocalPool(now=now)
     proxy = Proxy("http", "10.0.0.1", 8080)
@@ -137,7 +137,7 @@ def test_viewing_an_unknown_target_does_not_add_it(site: Server) -> None:
     assert (evil.status, "<script>alert" in evil.text) == (200, False)
 
 
-def test_all_proxies_can_be_filtered(site: Server) -> None:
+def test_the_list_of_all_proxies_can_be_filtered(site: Server) -> None:
     assert len(rows(site.get("/proxies").text)) == 13
     (dead,) = rows(site.get("/proxies?state=dead").text)
     assert "connection refused" in dead
@@ -170,7 +170,7 @@ def test_long_tables_have_pages() -> None:
         assert server.get("/proxies?page=4").status == 404
 
 
-def test_samples_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_of_the_history_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         now = FakeClock()
         pool = LocalPool(now=now)

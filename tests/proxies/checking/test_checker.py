@@ -1,4 +1,4 @@
-"""Checks of proxies against a judge, through real ones and lying ones; and the upkeep of a pool."""
+"""Checks of real proxies and of lying proxies against a judge, and the upkeep of a pool."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(certificate: Certificate | None, scenario: Callable[[Judge, Checker], Aw
 
 @asynccontextmanager
 async def checker_with_two_judges() -> AsyncIterator[tuple[Checker, Proxy, JudgeAddress, AsyncExitStack]]:
-    """Run a checker and a working proxy. Yields both, the address of the first judge, and what stops that judge."""
+    """Run a checker and a working proxy. Yield both, the first judge's address, and a stack that stops this judge."""
     async with AsyncExitStack() as stack, AsyncExitStack() as first_judge:
         first = await first_judge.enter_async_context(run_judge())
         second = await stack.enter_async_context(run_judge())
@@ -121,7 +121,7 @@ def test_real_proxies_are_classified(certificate: Certificate) -> None:
 def test_latency_is_the_time_to_connect(certificate: Certificate) -> None:
     async def scenario(judge: Judge, checker: Checker) -> None:
         async with proxying(exit=new_address()) as slow:
-            slow.delay_s = 0.3  # before each connection that it opens, for HTTPS within the handshake
+            slow.delay_s = 0.3  # before each connection that the proxy opens; with HTTPS during the handshake
             (finding,) = (await check_proxies(checker, parse_proxy(slow.url))).values()
             assert finding.latency_s is not None
             assert 0.3 <= finding.latency_s < TIMEOUT_S
@@ -147,7 +147,7 @@ def test_a_proxy_that_swaps_certificates_is_unfit(certificate: Certificate, othe
     async def scenario(judge: Judge, checker: Checker) -> None:
         tls_port, key = judge.address.tls_port, judge.address.key
         middle = new_address()
-        between = run_judge(other_certificate, host=middle, tls_port=tls_port, key=key)  # it even has the key
+        between = run_judge(other_certificate, host=middle, tls_port=tls_port, key=key)  # the impostor even has the key
         async with between, proxying(hosts={"127.0.0.1": middle}) as interceptor:
             finding = await checker.check(parse_proxy(interceptor.url))
             assert "certificate" in finding.changes
@@ -194,7 +194,7 @@ def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
     run(None, scenario)
 
 
-def test_servers_that_are_not_proxies_end_with_a_timeout(certificate: Certificate) -> None:
+def test_checks_of_servers_that_are_not_proxies_end_with_a_problem(certificate: Certificate) -> None:
     async def scenario(judge: Judge, checker: Checker) -> None:
         async with serving() as web:
             nobody = parse_proxy(f"127.0.0.1:{closed_port()}")

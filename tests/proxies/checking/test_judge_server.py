@@ -62,7 +62,7 @@ def head(judge: Judge, kind: str, *fields: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *fields, "", ""]).encode("latin-1")
 
 
-def test_clients_with_the_key_get_what_was_seen() -> None:
+def test_clients_with_the_key_get_their_request_as_the_judge_saw_it() -> None:
     async def scenario(judge: Judge) -> None:
         answer = await request(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
         head_, _, body = answer.partition(b"\r\n\r\n")
@@ -172,7 +172,7 @@ def test_key_and_certificate_are_readable_by_the_owner_only(tmp_path: Path) -> N
 def test_judges_that_start_together_share_a_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_before: int
 ) -> None:
-    """The other one starts before the first one has created its key, or before it has created the certificate."""
+    """The other judge starts before the first one has created the key, or before it has created the certificate."""
     need("openssl", shutil.which("openssl") is not None)
     run, calls, other = judge_module._openssl, [], []
 

@@ -1,4 +1,4 @@
-"""The contract of every pool of proxies. Its time is `clock.now`; callers wait in real time."""
+"""The contract of every pool of proxies. The time of a pool is `clock.now`; callers wait in real time."""
 
 from __future__ import annotations
 
@@ -121,23 +121,23 @@ def test_a_proxy_is_leased_once_for_a_target(run: Callable[..., None]) -> None:
     run(scenario)
 
 
-def test_the_latency_of_a_proxy_counts_with_every_outcome(run: Callable[..., None]) -> None:
+def test_the_latency_of_one_outcome_counts_among_many_without_a_latency(run: Callable[..., None]) -> None:
     async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         (lease,) = await pool.acquire(SITE)
         assert await pool.release(lease, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
         (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lease.proxy]
-        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "pending reports are sent with it"
+        assert await pool.report_check(other.key, Outcome(Blame.NOBODY)), "pending reports are sent with the check"
         found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
         assert found == {lease.proxy.key: (0.2, 51), other.key: (None, 0)}
 
     run(scenario, 2)
 
 
-def test_a_request_with_unknown_tags_fails_because_none_fits(run: Callable[..., None]) -> None:
+def test_a_request_with_unknown_tags_fails_because_no_proxy_fits(run: Callable[..., None]) -> None:
     async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
             await pool.acquire(SITE, request=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
-        assert await pool.acquire(SITE), "the others are ready"
+        assert await pool.acquire(SITE), "a request without tags is granted"
 
     run(scenario, 2)
 
@@ -308,7 +308,7 @@ def test_no_proxy_dies_while_none_can_be_reached(run: Callable[..., None]) -> No
         (Outcome(), True),
         (Outcome(Blame.NOBODY), True),  # a tunnel that worked
         (Outcome(Blame.MISS, "broke", latency_s=0.1), True),
-        (Outcome(Blame.MISS, "timeout"), False),  # at an unknown place
+        (Outcome(Blame.MISS, "timeout"), False),  # it is unknown whether the proxy was reached
         (Outcome(Blame.NOBODY, "host not found"), False),
     ],
 )
@@ -510,7 +510,9 @@ def test_a_joining_proxy_shares_the_bans_of_its_exit(run: Callable[..., None]) -
         views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
         assert views[second] == (ProxyState.COOLING, "403, at the same exit")
         clock.now += 200
-        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {second, third}, "the first only refused"
+        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {second, third}, (
+            "the first proxy has only refused so far"
+        )
         assert [each.proxy.key for each in await pool.acquire(SITE)] == [first]
 
     run(scenario, 3, members=1)
@@ -641,7 +643,7 @@ def test_the_error_says_why_no_proxy_is_free(run: Callable[..., None]) -> None:
 
 
 def test_explanations_of_leased_and_blocked_proxies(run: Callable[..., None]) -> None:
-    """Several obstacles at once; then the explained proxy is leased."""
+    """Several proxies have different obstacles at once; in the end a proxy that is explained as the next is leased."""
 
     async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         all_proxies = proxies(9)
@@ -676,7 +678,7 @@ def test_explanations_of_leased_and_blocked_proxies(run: Callable[..., None]) ->
         assert verdicts[avoided.key].why is Why.AVOIDED
         assert {each.verdict.why for each in await pool.explain(SITE, ProxyRequest({"country": "de"}))} == {Why.TAGS}
         session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, ProxyRequest(session="s"))}
-        assert Counter(session.values())[Why.NEXT] == 0, "its session has a proxy, which is leased already"
+        assert Counter(session.values())[Why.NEXT] == 0, "the session has a proxy, which is leased already"
         assert session[avoided.key] is Why.SESSION
         next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
         assert (await pool.acquire(SITE))[0].proxy.key in next_ones
@@ -806,14 +808,14 @@ def test_unchecked_proxies_are_leased_after_a_good_check(run: Callable[..., None
 
 
 def test_the_proxy_of_a_session_has_the_tags_of_the_request(run: Callable[..., None]) -> None:
-    """A session keeps its proxy as long as that fits; `avoid` applies to new ones."""
+    """A session keeps its proxy as long as the proxy fits; `avoid` applies only when the session gets a new proxy."""
 
     async def scenario(pool: ProxyPool, clock: ManualClock) -> None:
         german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
         await pool.add([german, french])
 
-        async def acquire_for_session(**tags: str) -> tuple[str, bool]:
-            (lease,) = await pool.acquire(SITE, request=ProxyRequest(tags, session="ann"))
+        async def acquire_for_session(*avoid: str, **tags: str) -> tuple[str, bool]:
+            (lease,) = await pool.acquire(SITE, request=ProxyRequest(tags, session="ann", avoid=frozenset(avoid)))
             await pool.release(lease, [Outcome()])
             clock.now += 10
             return lease.proxy.key, lease.rebound
@@ -822,6 +824,9 @@ def test_the_proxy_of_a_session_has_the_tags_of_the_request(run: Callable[..., N
         assert await acquire_for_session() == (german.key, False)
         assert await acquire_for_session(country="fr") == (french.key, True)
         assert await acquire_for_session() == (french.key, False)
+        assert await acquire_for_session(french.key) == (french.key, False)
+        with pytest.raises(NoProxy):
+            await acquire_for_session(german.key, country="de")
         verdicts = {
             proxy.key: why.why
             for proxy, why in await pool.explain(SITE, ProxyRequest({"country": "de"}, session="ann"))

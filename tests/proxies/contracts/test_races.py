@@ -1,8 +1,9 @@
 """Two races and an error of a simpler design cannot happen in any pool.
 
-That design kept all proxies of a site in one sorted set by their count. A worker removed one with its count, and added
-it again with the count increased; an empty set was filled from the global one. (tests/proxies/sim/test_workers.py runs
-a hundred workers in several processes.)
+That design kept all proxies of a site in one sorted set, ordered by their number of uses. A worker took a proxy and its
+number of uses out of the set, and later put it back with the number increased; an empty set was filled from the global
+set.
+(tests/proxies/sim/test_workers.py runs a hundred workers in several processes.)
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def test_a_call_is_completed_even_if_its_caller_is_cancelled(redis: Any) -> None
 
 
 def test_a_proxy_whose_removal_was_interrupted_by_a_kill_is_not_leased(redis: Any) -> None:
-    """The pool has removed the proxy, its target has not: the first caller that draws it there corrects the target."""
+    """The pool has removed the proxy, its target has not: the first caller that draws the proxy corrects the target."""
 
     async def scenario() -> None:
         remover, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
@@ -226,7 +226,7 @@ def test_a_proxy_whose_removal_was_interrupted_by_a_kill_is_not_leased(redis: An
 
 
 def test_a_target_with_leases_is_kept_even_if_there_are_too_many_targets(redis: Any) -> None:
-    """It is the least recently used one, but one of its proxies is leased: it still learns of changes."""
+    """The target is the least recently used one, but one of its proxies is leased, so it still learns of changes."""
 
     async def scenario() -> None:
         name = token_hex(4)
@@ -311,7 +311,7 @@ def test_many_proxies_are_removed_in_few_round_trips(redis: Any) -> None:
 
 @pytest.mark.parametrize("tags", [{}, {"country": "de"}])
 def test_a_policy_with_more_members_refills_the_target(redis: Any, tags: dict[str, str]) -> None:
-    """After a restart with another policy a target has the number of members of that policy."""
+    """After a restart with a policy of more members, the target has as many; a policy of fewer members removes none."""
 
     async def scenario() -> None:
         name = token_hex(4)

@@ -85,7 +85,7 @@ def test_the_most_specific_table_applies(target: str, members: int, concurrency:
     assert (policy.members, policy.concurrency, policy.lease_s) == (members, concurrency, 30.0)
 
 
-def test_a_target_has_its_policy_and_rules_followed_by_the_default_rules() -> None:
+def test_a_target_has_its_own_policy_and_its_own_rules_before_the_default_rules() -> None:
     policies = read(COMPLETE)
     for target in ("shop.example", "www.shop.example"):
         assert policies.policy_of(target) == TargetPolicy(concurrency=2, delay_s=2.5, lease_s=30.0, guarded=False)

@@ -1,5 +1,5 @@
 """Crawls through a pool of proxies: bans and dead proxies lose no page, sessions keep their proxy and cookies, and a
-crawl without working proxies reports that and ends.
+crawl without working proxies reports the outage and ends.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def all_pages(server: Banning, site: int = 0) -> set[str]:
 
 @pytest.mark.proxies
 def test_all_requests_go_through_the_pool(tmp_path):
-    """Pages, robots.txt and inline requests of callbacks; no login is exposed."""
+    """The requests are those of pages, of robots.txt, and of callbacks that fetch inline. No login is exposed."""
 
     class FetchesInline(Tree):
         async def parse(self, response):
@@ -171,8 +171,8 @@ def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypat
 
 
 def test_a_page_forbidden_to_all_proxies_is_dead_after_retries(tmp_path):
-    """After `proxy_tries` proxies it is retried like any page, and then dead; the errback gets the response. At most
-    two proxies per attempt are blamed.
+    """After `proxy_tries` proxies the page is retried like any failed page. After the last retry the page is dead, and
+    the errback gets the response. At most two proxies per attempt are blamed.
     """
 
     async def scenario(server: Banning) -> None:
@@ -281,7 +281,7 @@ def test_a_pool_on_redis_keeps_bans_for_the_next_crawl(tmp_path, redis):
             proxies = await start_proxies(stack, 4)
             server.ban(
                 proxies[0].exit, BanResponse.TOO_MANY, for_s=600
-            )  # with a Retry-After: other cool-downs are random
+            )  # the Retry-After fixes the cool-down: other cool-downs are random
             pool = await open_pool(address, create=True)
             await pool.add(parse_proxy(proxy.url) for proxy in proxies)
             await pool.close()

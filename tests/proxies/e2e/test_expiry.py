@@ -14,7 +14,7 @@ from lycosa.proxies.memory.pool import LocalPool
 BATCHES = 4
 
 
-def test_other_tasks_run_between_the_batches() -> None:
+def test_other_tasks_run_between_batches_of_forgotten_proxies() -> None:
     async def main() -> None:
         pool = LocalPool(lambda _: TargetPolicy())
         dead = (Proxy("http", "10.0.0.1", port) for port in range(1, BATCHES * FORGOTTEN_MAX + 1))

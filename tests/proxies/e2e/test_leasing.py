@@ -133,7 +133,7 @@ def test_several_proxies_can_be_leased_together() -> None:
         assert states == [ProxyState.COOLING, ProxyState.READY, ProxyState.READY]
         with pytest.raises(ConnectionRefusedError):
             async with pool.lease(SITE, n=2):
-                raise ConnectionRefusedError  # it may be about either of the two
+                raise ConnectionRefusedError  # the error may be about either of the two proxies
         assert states == sorted(view.state for view in await pool.proxies(SITE))
         async with pool.lease(SITE, n=1) as proxies:
             assert len(proxies) == 1

@@ -24,7 +24,6 @@ __all__ = ["browser", "chromium"]
 pytestmark = pytest.mark.browser
 
 
-
 CUT_OFF = """
 return [...document.querySelectorAll(".scroll, .scroll th, .scroll td, .scroll td > *")]
     .filter(each => each.scrollWidth > each.clientWidth && getComputedStyle(each).display != "inline"

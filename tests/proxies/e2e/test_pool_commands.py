@@ -167,7 +167,7 @@ def test_an_empty_pool_without_sources_is_an_error(tmp_path, words):
 
 @pytest.mark.proxies
 def test_several_processes_share_a_pool_in_a_folder(tmp_path):
-    """P2: one process at a time uses a proxy."""
+    """P2: each proxy is used by one process at a time."""
 
     async def play(server: Banning) -> None:
         with running(*(Microsocks() for _ in range(6))) as proxies:
@@ -193,7 +193,7 @@ def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
             await create_pool(tmp_path / "pool", [proxy.url for proxy in proxies])
             server.ban(
                 proxies[0].exit, BanResponse.TOO_MANY, for_s=600
-            )  # fixed by a Retry-After: other cool-downs are random
+            )  # the Retry-After fixes the cool-down: other cool-downs are random
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:
@@ -254,7 +254,7 @@ def test_a_crawl_that_waits_for_proxies_can_be_interrupted(tmp_path):
     ],
 )
 def test_a_wrong_password_of_redis_is_bad_usage(tmp_path, words):
-    """The user must write another one. An unreachable server has another exit code."""
+    """The user must write another password. An unreachable server has another exit code."""
     with redis_server(password="secret") as server:
         done = lycosa(*words, f"redis://:wrong@127.0.0.1:{server.port}/0", cwd=tmp_path)
     assert done.returncode == 2

@@ -74,7 +74,7 @@ class Members:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            assert process.wait(LONG_S) in {0, -signal.SIGTERM}, "the latter if the handler was not set yet"
+            assert process.wait(LONG_S) in {0, -signal.SIGTERM}, "-SIGTERM if the process had not set its handler yet"
         self.running.clear()
 
 
@@ -113,7 +113,7 @@ class ExpectedCounts:
             elif word == "released":
                 self.good[pair] += uses
                 self.uses[pair] += max(0, uses - 1)
-            elif word == "late":  # the owner counted it, and was killed before it answered
+            elif word == "late":  # the owner may have counted the release before it was killed without an answer
                 self.unsure[pair] += uses
 
 
@@ -176,7 +176,7 @@ def compare(view: ProxyView, pair: tuple[str, str], expected: ExpectedCounts) ->
 
 
 def test_leases_outlive_the_owner_and_are_released_at_the_next_one(tmp_path: Path) -> None:
-    """The owner is killed while another process has leases: it releases them at the next owner, counted once."""
+    """The owner is killed while another process has leases. The next owner accepts a release and counts it once."""
     members = Members(tmp_path)
     asyncio.run(fill(members.pool))
     members.start()
@@ -193,7 +193,7 @@ def test_leases_outlive_the_owner_and_are_released_at_the_next_one(tmp_path: Pat
         assert {each.proxy.key for each in more}.isdisjoint({lease[1].proxy.key, lease[2].proxy.key})
         assert min(each.token for each in more) > lease[2].token
         uses = {view.proxy.key: view.uses for view in await pool.proxies("c.example")}
-        assert uses[lease[0].proxy.key] == 6, "five, and the open lease"
+        assert uses[lease[0].proxy.key] == 6, "the five reported uses, and the open lease"
         await pool.close()
 
     try:

@@ -38,7 +38,7 @@ def test_commands_work_on_a_pool_that_is_in_use(tmp_path: Path) -> None:
             status, output = await lycosa("proxies", "add", str(tmp_path / "list.txt"), "--pool", str(path))
             assert status == 0, output
             async with asyncio.timeout(LONG_S):
-                assert (await waiting).startswith("http://10.0.0."), "the waiting caller gets it at once"
+                assert (await waiting).startswith("http://10.0.0."), "the waiting caller gets an added proxy at once"
             status, output = await lycosa("proxies", "list", "--pool", str(path))
             assert (status, "10.0.0.2" in output, "secret" in output) == (0, True, False), output
 

@@ -91,7 +91,7 @@ def test_nothing_to_keep_is_bad_usage(tmp_path: Path) -> None:
 
 
 def test_forgotten_dead_proxies_of_a_source_are_added_again_and_not_leased_before_a_check(tmp_path: Path) -> None:
-    """P6: also if a request waits for one."""
+    """P6: a waiting request does not get such a proxy either."""
     (tmp_path / "list.txt").write_text("127.0.0.1:1\n")
     source = sources_from([{"name": "mine", "kind": "file", "path": "list.txt", "every": 1}], {})
 

@@ -112,7 +112,7 @@ def test_logins_are_written_only_with_secrets(run: Run) -> None:
 
 
 def test_export_does_not_replace_a_pipe(run: Run, tmp_path: Path) -> None:
-    """Many write `-o /dev/stdout`: replacing it would break the whole machine."""
+    """Many users write `-o /dev/stdout`: replacing that device would break the whole machine."""
     run("add", "list.txt")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -59,7 +59,7 @@ def echo_server() -> socket.socket:
     return socket.create_server(("127.0.0.1", 0))
 
 
-def test_a_pool_in_a_folder_is_used_and_learns(tmp_path: Path):
+def test_requests_use_a_pool_in_a_folder_and_their_results_are_recorded_in_it(tmp_path: Path):
     proxies = (Tinyproxy(user="ann", password="secret"), Microsocks())
     with running(*proxies), sites() as site:
         (tmp_path / "list").write_text("\n".join(each.url for each in proxies) + "\n127.0.0.1:1\n")

@@ -51,7 +51,7 @@ def test_requests_through_a_pool_report_failures_and_bans(tmp_path: Path) -> Non
             found = Counter[str]()
             for _ in range(ROUNDS):
                 found[await fetch(pool, f"http://{SITE}:{port}/yes")] += 1
-            assert 1 <= found["ProxyError"] < ROUNDS / 2, "it cools down after failures"
+            assert 1 <= found["ProxyError"] < ROUNDS / 2, "the dead proxy cools down after failures"
             assert found["200"] == ROUNDS - found["ProxyError"] == len(first.requests) + len(second.requests)
             assert min(len(first.requests), len(second.requests)) > 0
             (down,) = [view for view in await pool.proxies(SITE) if view.proxy.url == dead]

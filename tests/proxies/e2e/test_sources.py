@@ -222,7 +222,7 @@ def test_after_a_restart_new_proxies_are_checked_before_use() -> None:
             assert await dead(pool) == ["10.0.0.2"]
             lists.answers["/fr"] = "10.0.0.3:80"
             assert (await refresher.refresh())[0].added == 1
-            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "it is in the first complete list"
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "10.0.0.3 is in the first complete list"
             lists.answers["/fr"] += "\n10.0.0.5:80"
             await refresher.refresh()
             assert await dead(pool) == ["10.0.0.2", "10.0.0.3"]
@@ -418,7 +418,7 @@ def test_an_unreachable_pool_is_retried() -> None:
     asyncio.run(main())
 
 
-def test_sources_of_a_project(tmp_path: Path) -> None:
+def test_sources_are_read_from_the_project_file_in_a_parent_folder(tmp_path: Path) -> None:
     (tmp_path / "lycosa.toml").write_text(
         '[[proxies.sources]]\nname = "mine"\nkind = "file"\npath = "list.txt"\n[proxies.default]\nlease_s = 5\n'
     )

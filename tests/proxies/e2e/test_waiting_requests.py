@@ -36,7 +36,7 @@ class TwoSites(Spider):
 
 
 def test_a_site_with_few_proxies_does_not_slow_down_others(tmp_path: Path) -> None:
-    """One site has one proxy, another one twelve: it ends when the first has less than half of its pages."""
+    """Site 0 has one proxy, site 1 has twelve: site 1 is complete before half of the pages of site 0 are fetched."""
 
     async def main() -> None:
         async with (

@@ -149,7 +149,7 @@ def test_damage_is_reported_in_one_line(tmp_path: Path, seed: int) -> None:
     folder.close()
 
 
-def test_valid_records_of_another_pool_are_an_error(tmp_path: Path) -> None:
+def test_valid_records_that_do_not_fit_the_pool_are_an_error(tmp_path: Path) -> None:
     path = kill(filled_store(tmp_path / "pool"))
     file = journal(path)
     data = file.read_bytes()

@@ -29,7 +29,7 @@ PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number i
 
 
 def run(path: Path, scenario: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[None]]) -> None:
-    """Run a scenario with the pool of the owner, and one that is its client."""
+    """Run a scenario with two objects of one pool: the first owns the folder, the second is a client of the owner."""
 
     async def main() -> None:
         owner = await embedded_pool(path, print)
@@ -72,7 +72,7 @@ def test_the_next_owner_takes_over_all_leases(tmp_path: Path) -> None:
         assert client.owns
         assert third.token > second.token
         assert len({first.proxy.key, second.proxy.key, third.proxy.key}) == 3
-        assert await client.release(first, [Outcome()]), "its process has ended, but not its lease"
+        assert await client.release(first, [Outcome()]), "the owner has ended, but its lease has not"
         (again,) = await client.acquire(SITE, request=ProxyRequest(session="s"))
         assert again.proxy == first.proxy
 

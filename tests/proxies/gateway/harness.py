@@ -52,7 +52,7 @@ Responder = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 
 def respond(*responses: bytes, close: bool = False) -> Responder:
-    """Return a responder that answers each request head with the next response, then with the last one."""
+    """Return a responder that answers each request head with the next response, and repeats the last response."""
     left = list(responses)
 
     async def responder(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,7 +113,7 @@ class FakeProxy:
 
 
 class RecordingPool(LocalPool):
-    """A pool that records what is released."""
+    """A pool that records each released lease with its outcomes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -130,7 +130,7 @@ class RecordingPool(LocalPool):
 
 
 class RunningGateway:
-    """A gateway that runs, and what a test needs of it."""
+    """A running gateway with its pool and port, and the methods with which a test adds proxies and sends requests."""
 
     def __init__(self, gateway: Gateway, pool: RecordingPool, port: int, stack: AsyncExitStack) -> None:
         self.context: GatewayContext = gateway.context
@@ -169,7 +169,7 @@ class RunningGateway:
         return reader, writer
 
     async def request(self, *pieces: bytes) -> bytes:
-        """Send bytes over a new connection. Return all that comes until it ends."""
+        """Send bytes over a new connection. Return all bytes that come until the connection ends."""
         reader, writer = await self.connect()
         for piece in pieces:
             writer.write(piece)
@@ -181,7 +181,7 @@ class RunningGateway:
             writer.close()
 
     async def read_to_end(self, reader: asyncio.StreamReader) -> bytes:
-        """Return what comes until a connection ends, in whatever way."""
+        """Return the bytes that come until a connection ends, or none if it ends with an error."""
         with suppress(ConnectionError):
             return await reader.read()
         return b""

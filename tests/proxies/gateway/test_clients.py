@@ -66,7 +66,7 @@ def run_with_sites(scenario: Scenario, certificates, proxies: tuple[RealProxy, .
             assert plain.hits
             assert {hit.ip for hit in [*plain.hits, *secure.hits]} <= exits  # all requests came through a proxy
 
-    asyncio.run(main())  # not on uvloop: the test sites run on this loop too
+    asyncio.run(main())  # not on uvloop: the test sites need asyncio's own transports
 
 
 async def run(*command: object, fails: bool = False) -> str:
@@ -101,7 +101,7 @@ def test_curl_uses_every_proxy(certificates, proxies, scheme: str):
     run_with_sites(scenario, certificates, proxies, users={USER: PASSWORD})
 
 
-def test_curl_posts_and_waits_for_100(certificates, proxies, tmp_path: Path):
+def test_curl_posts_and_waits_for_100_continue(certificates, proxies, tmp_path: Path):
     async def scenario(gateway: RunningGateway, plain: Banning, secure: Banning) -> None:
         command = (program("curl"), "-sS", "-k", "-x", f"http://127.0.0.1:{gateway.port}")
         for url in (plain.url("/"), secure.url("/")):

@@ -197,7 +197,8 @@ def test_head_and_not_modified_have_no_body(run):
 def test_status_and_body_determine_the_blame(run, answer: bytes, outcome: tuple[str, str]):
     async def scenario(gateway: RunningGateway) -> None:
         await gateway.add_proxy(respond(answer))
-        assert status_of(await gateway.request(GET_AND_CLOSE)) == int(answer[9:12])  # the client gets it as it is
+        # The client gets the response unchanged.
+        assert status_of(await gateway.request(GET_AND_CLOSE)) == int(answer[9:12])
         assert gateway.pool.outcomes == [outcome]
         if b"Retry-After" in answer:
             assert gateway.pool.released[0][1][0].rest_s == 7
@@ -344,7 +345,7 @@ def test_a_truncated_response_is_truncated_for_the_client(run):
         await gateway.read_head(reader)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await reader.readexactly(100)
-        assert good.received == []  # the client has received the start of another response
+        assert good.received == []  # not tried: the client has received the start of the first response
         assert [blame for blame, _ in gateway.pool.outcomes] == ["miss"]
 
     run(scenario)
@@ -444,7 +445,7 @@ def test_a_client_that_does_not_read_pauses_the_proxy(run_on_both_loops):
         while before != sent:
             before = sent
             await asyncio.sleep(0.2)
-        assert sent < size / 2  # what is in the buffers of the system, and not all
+        assert sent < size / 2  # only the buffers of the system have been filled
         assert len(await reader.read()) == size
 
     run_on_both_loops(scenario)
@@ -476,7 +477,7 @@ def test_a_proxy_that_does_not_read_pauses_the_client(run_on_both_loops):
         while before != sent:
             before = sent
             await asyncio.sleep(0.2)
-        assert 0 < sent < 45_000_000  # what is in the buffers of the system, and not all
+        assert 0 < sent < 45_000_000  # only the buffers of the system have been filled
         task.cancel()
         writer.transport.abort()
         done.set()

@@ -116,7 +116,7 @@ def test_a_proxy_is_leased_to_one_client_at_a_time(run):
         reader, second = await gateway.connect()
         second.write(CONNECT)
         assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 503 ")
-        # It is still free for another target.
+        # The proxy is still free for another target.
         _, _, third = await open_tunnel(gateway, CONNECT.replace(b"shop", b"other"))
         writer.close()
         third.close()
@@ -160,7 +160,7 @@ def test_a_lost_lease_ends_its_tunnels(run, monkeypatch: pytest.MonkeyPatch):
 # --- reports
 
 
-def test_a_report_on_a_tunnel_counts_and_a_bad_one_ends_it(run):
+def test_reports_on_a_tunnel_count_and_a_reported_ban_ends_the_tunnel(run):
     async def scenario(gateway: RunningGateway) -> None:
         proxy = await gateway.add_proxy(HTTP)
         lease, reader, writer = await open_tunnel(gateway, CONNECT)
@@ -209,7 +209,7 @@ def test_a_session_that_is_reported_gets_another_proxy(run):
     run(scenario)
 
 
-def test_a_report_names_its_site_in_any_case(run):
+def test_a_report_may_name_its_site_in_upper_or_lower_case(run):
     async def scenario(gateway: RunningGateway) -> None:
         await gateway.add_proxy(respond(OK))
         await gateway.request(with_user("x-session-a-site-Shop.Example"))
@@ -268,7 +268,9 @@ def test_invalid_reports_are_refused(run, request_: bytes, status: int, words: s
 
 
 def test_without_accounts_the_id_of_a_lease_is_enough(run):
-    """Without accounts a user name only carries requests: the report in the documentation has none."""
+    """Without accounts a user name only carries options of requests. A report needs none: the report in the
+    documentation has no user name.
+    """
 
     async def scenario(gateway: RunningGateway) -> None:
         proxy = await gateway.add_proxy(HTTP)

@@ -90,8 +90,8 @@ def test_invalid_chunks_end_the_request(run):
         b"shop.example:22",
     ],
 )
-def test_private_addresses_and_closed_ports_are_refused(run, to: bytes):
-    """Also if the upstream proxy would resolve the name."""
+def test_private_addresses_and_forbidden_ports_are_refused(run, to: bytes):
+    """Refuse a name of a private address even if the upstream proxy would resolve the name."""
 
     async def scenario(gateway: RunningGateway) -> None:
         proxy = await gateway.add_proxy(HTTP)
@@ -104,7 +104,7 @@ def test_private_addresses_and_closed_ports_are_refused(run, to: bytes):
             assert b"--ports" in answer or b"--allow-private" in answer
         assert proxy.received == []
         assert gateway.pool.released == []  # no proxy was leased
-        assert not gateway.context.counts.tunnels, "none was opened"
+        assert not gateway.context.counts.tunnels, "no tunnel was opened"
 
     run(scenario)
 

@@ -64,6 +64,6 @@ def test_a_proxy_with_a_wrong_certificate_is_not_trusted(run, certificates, name
         answer = await gateway.request(CONNECT.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert answer.startswith(b"HTTP/1.1 502 ")
         assert b"proxy not reached: TLS failed (certificate verify failed)" in answer.replace(b"_", b" ")
-        assert proxy.received in ([], [b""])  # and got no password
+        assert proxy.received in ([], [b""])  # the proxy got no password
 
     run(scenario, attempts=1, tls=trusted_tls_context(certificates.folder / "ca.pem"))

@@ -28,7 +28,10 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 def accept_tunnel(*steps: tuple[int, bytes], then: Responder = echo) -> Responder:
-    """Return a responder that reads so many bytes (0: a head) and answers, step by step, then runs `then`."""
+    """Return a responder that takes these steps, then runs `then`.
+
+    A step is the number of bytes to read (0: a head) and the answer to send.
+    """
 
     async def part(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for length, answer in steps:
@@ -278,7 +281,8 @@ def test_a_slow_side_pauses_the_other(run_on_both_loops):
             before = sent
             await asyncio.sleep(0.2)
         assert sent < 25_000_000
-        another, other = await gateway.connect()  # reads into the buffer that the first one may still refer to
+        # The gateway reads this tunnel into its shared buffer, which must not hold unsent bytes of the first one.
+        another, other = await gateway.connect()
         other.write(CONNECT.replace(b"shop", b"other"))
         await gateway.read_head(another)
         other.write(b"y" * 2_000_000)

@@ -30,10 +30,10 @@ END_MAX_S = 36_000.0
 class Scenario:
     """Sites and proxies. Times in seconds.
 
-    An address with more than `requests_max` requests to a site within `within_s` is banned there for `ban_s`, again
-    with each request during the ban. `killed` and `banned` are shares of all proxies: the former die, the latter are
-    banned permanently by all sites, at times between `from_s` and `to_s`. A request without an answer ends after
-    `timeout_s`; `missing` is the share of missing pages.
+    An address with more than `requests_max` requests to a site within `within_s` is banned there for `ban_s`; each
+    request during the ban starts this time anew. `killed` and `banned` are shares of all proxies: at times between
+    `from_s` and `to_s`, the killed proxies die, and the banned ones are banned permanently by all sites. A request
+    without an answer ends after `timeout_s`; `missing` is the share of missing pages.
     """
 
     pages: int = 20_000
@@ -106,7 +106,7 @@ class RoundRobin(Strategy):
 
 
 class BackOff(Strategy):
-    """Like scrapy-rotating-proxies: at random from those that are not dead.
+    """Chooses a proxy like scrapy-rotating-proxies: at random among the proxies that are not dead.
 
     Any status except 200, 301 and 302 is a ban, and so is an error; the page is tried five more times. A banned proxy
     is dead for all sites for a random time below 300 s; this maximum doubles each time, up to 3600 s. Dead proxies
@@ -175,7 +175,10 @@ class Site:
 
 @dataclass(frozen=True)
 class SimulatedCrawl:
-    """The result of a crawl. `rates`: the requests of each proxy and site, by second."""
+    """The result of a crawl. `rates`: the requests of each proxy and site, by second.
+
+    `lost`: the proxies that were killed or banned permanently.
+    """
 
     took_s: float
     pages: int

@@ -54,7 +54,11 @@ class Job:
 
 
 class Event(NamedTuple):
-    """`kind`: G the lease was granted, S its release is about to be sent, R it was accepted, L it came too late."""
+    """An event of a lease.
+
+    `kind`: G: the lease was granted. S: its release is about to be sent. R: the release was accepted. L: the release
+    came too late.
+    """
 
     kind: bytes
     target: int

@@ -1,6 +1,6 @@
 """Explanations, compared with the behaviour of the pool in random histories.
 
-Exactly the proxies explained as next can be leased next; an obstacle with an end no longer applies at that time.
+Exactly the proxies explained as next can be leased next; an obstacle that has an end no longer applies at its end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ExplainedHistory(History):
             )
 
     def acquire(self, target: str) -> None:
-        """Lease without the checks of `History`, which ignore tiers."""
+        """Lease without the checks of `History`, because these checks ignore tiers."""
         request = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
         answer = self.pool.acquire(target, self.now, [self.random.random()], request)
         if not isinstance(answer, Wait):

@@ -19,7 +19,7 @@ LOSING = Scenario(
     pages=100_000 if PROVE else 16_000, proxies=500, requests_max=1_000, missing=0.0, from_s=10.0, to_s=20.0,
     timeout_s=0.5,
 )  # fmt: skip
-"""No proxy is banned for its rate: the only effect is that of the loss of 30 % of the proxies on the others."""
+"""No proxy is banned for its rate, so the loss of 30 % of the proxies is the only effect on the other proxies."""
 
 
 def crawled(scenario: Scenario, seed: int, strategy: type[Strategy], **policy: object) -> SimulatedCrawl:
@@ -31,7 +31,7 @@ def crawled(scenario: Scenario, seed: int, strategy: type[Strategy], **policy: o
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_pool_has_twice_the_goodput_of_the_others(seed: int) -> None:
+def test_the_pool_has_twice_the_goodput_of_the_other_strategies(seed: int) -> None:
     ours, round_robin, back_off = (
         crawled(SCENARIO, seed, strategy) for strategy in (PoolStrategy, RoundRobin, BackOff)
     )
@@ -54,8 +54,8 @@ def rates(result: SimulatedCrawl, begin: float, end: float) -> Counter[tuple[str
 
 @pytest.mark.parametrize("workers", [64, pytest.param(400, marks=pytest.mark.prove)])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_rate_of_the_remaining_proxies_does_not_rise(workers: int, *, guarded: bool) -> None:
-    """150 of 500 proxies are lost: without the guard the others would be used a fifth more."""
+def test_only_the_guard_keeps_the_rate_of_the_remaining_proxies_from_rising(workers: int, *, guarded: bool) -> None:
+    """150 of 500 proxies are lost: without the guard the other proxies are used at least a fifth more."""
     scenario = replace(LOSING, workers=workers, pages=LOSING.pages * workers // 64)
     result = crawled(scenario, 7, PoolStrategy, guarded=guarded)
     before, after = rates(result, 4, 10), rates(result, 23, int(result.took_s) - 1)

@@ -1,7 +1,7 @@
 """The journal of a pool: replayed on an image, it gives the same pool, in random histories.
 
 The histories and invariants are those of the pool in memory. At random steps the pool is replaced by one that is
-restored from the image and the journal, as a new process would.
+restored from the image and the journal, as a new process would restore it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def state_of(pool: GlobalPool, now: float) -> Image:
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_random_histories_with_restarts(part: int) -> None:
+def test_restarts_do_not_change_the_pool_in_random_histories(part: int) -> None:
     restarts = 0
     for _ in range(HISTORIES // 3):
         seed = random.randrange(1 << 32)
@@ -169,10 +169,12 @@ def test_a_lease_waits_for_the_cheaper_tier_after_a_restart() -> None:
     pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
     lease_one(pool, "a.example", 1.0)
     restored = restore(pool_image.encode(image_of(restore(image, records, TargetPolicy()))), [], TargetPolicy())
-    assert isinstance(restored.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but working"
+    assert isinstance(restored.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), (
+        "the cheaper proxy is busy, but working"
+    )
 
 
-def test_records_of_another_pool_are_refused() -> None:
+def test_records_that_do_not_fit_the_pool_are_refused() -> None:
     pool, image, records = new_pool(1)
     for target in TARGETS:
         lease_one(pool, target, 1.0)

@@ -1,6 +1,6 @@
 """The pool in random histories: no double lease, exact counts, leases expire in time, bans apply to their target only.
 
-The invariants are checked by brute force on all members of all targets, which the pool never reads.
+After each step the invariants are checked by brute force, on all members of all targets.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def test_filling_a_target_does_not_lease_a_leased_proxy_again() -> None:
     for now in (0.1, 1.0, 50.0):
         pool.target("a.example", now).filled.clear()
         assert isinstance(pool.acquire("a.example", now, [0.0]), Wait)
-    assert lease_one(pool, "b.example", 1.0), "another target may lease it at the same time"
+    assert lease_one(pool, "b.example", 1.0), "another target may lease the same proxy at the same time"
 
 
 def test_a_ban_applies_to_one_target_and_a_failed_connection_to_all() -> None:
@@ -219,7 +219,7 @@ def test_a_ban_applies_to_one_target_and_a_failed_connection_to_all() -> None:
     grant = lease_one(pool, "b.example", now)
     pool.release("b.example", grant.token, [Outcome(Blame.PROXY, "connection refused")], now, 1.0)
     assert isinstance(pool.acquire("b.example", now + 1, [0.0]), Wait)
-    assert isinstance(pool.acquire("c.example", now + 1, [0.0]), Wait), "it cannot be reached"
+    assert isinstance(pool.acquire("c.example", now + 1, [0.0]), Wait), "the proxy cannot be reached"
 
 
 def test_after_a_ban_one_lease_is_on_trial() -> None:
@@ -234,7 +234,7 @@ def test_after_a_ban_one_lease_is_on_trial() -> None:
     canary = lease_one(pool, "a.example", 32.0)
     assert isinstance(pool.acquire("a.example", 32.0, [0.0]), Wait), "one at a time"
     pool.release("a.example", canary.token, [Outcome(Blame.SITE, "429")], 33.0, 1.0)
-    assert pool.acquire("a.example", 33.0, [0.0]) == Wait(233.0), "the second in a row: twice as long"
+    assert pool.acquire("a.example", 33.0, [0.0]) == Wait(233.0), "the second ban in a row: twice `cool_s`"
     canary = lease_one(pool, "a.example", 234.0)
     pool.release("a.example", canary.token, [Outcome()], 235.0, 0.0)
     assert [lease_one(pool, "a.example", 236.0).key for _ in range(5)] == [key] * 5
@@ -252,7 +252,7 @@ def test_proxies_with_one_exit_share_its_bans() -> None:
     assert [lease_one(pool, "a.example", 100.0).key, pool.acquire("a.example", 100.0, [0.0])] == [third, Wait(100.5)]
 
 
-def test_a_proxy_tagged_as_not_rotating_shares_the_bans_of_its_exit() -> None:
+def test_a_proxy_has_an_exit_only_if_it_is_not_tagged_as_rotating() -> None:
     for word, exit_ip in (("yes", ""), ("no", "9.9.9.9")):
         pool = GlobalPool(lambda _: TargetPolicy())
         pool.add(proxies(1, tags={"rotating": word}), 0.0)
@@ -326,13 +326,13 @@ def test_a_session_keeps_its_proxy_until_the_proxy_is_lost() -> None:
     assert (after.rebound, after.key != grant.key) == (True, True)
 
 
-def test_free_proxies_are_used_as_long_as_they_work() -> None:
+def test_proxies_that_cost_nothing_are_used_as_long_as_they_work() -> None:
     pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     cheap, dear = proxies(2)[0], Proxy("http", "10.9.9.9", 1, price_gb=4.0)
     pool.add([dear, cheap], 0.0)
     grant = lease_one(pool, "a.example", 0.0)
     assert grant.key == cheap.key
-    assert isinstance(pool.acquire("a.example", 0.0, [0.0]), Wait), "busy, but working"
+    assert isinstance(pool.acquire("a.example", 0.0, [0.0]), Wait), "the cheap proxy is busy, but working"
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 1.0, 1.0)
     assert lease_one(pool, "a.example", 2.0).key == dear.key
 
@@ -358,7 +358,7 @@ def test_better_proxies_are_used_more_and_all_are_used() -> None:
 
 @pytest.mark.parametrize("guarded", [True, False])
 def test_bans_do_not_cascade(*, guarded: bool) -> None:
-    """15 of 50 proxies are banned at 20 requests per second: no other one is used more often than before."""
+    """15 of 50 proxies are banned at 20 requests per second: the guard keeps the use of the others as it was before."""
     pool = new_pool(50, cool_s=10_000.0, guarded=guarded)
     rng = random.Random(7)
     pool.target("a.example", 0.0)
@@ -391,7 +391,10 @@ def test_bans_do_not_cascade(*, guarded: bool) -> None:
 @pytest.mark.parametrize("success", [Outcome(latency_s=0.1), Outcome(Blame.NOBODY)], ids=["pages", "tunnels"])
 @pytest.mark.parametrize("has_worked", [False, True])
 def test_a_proxy_banned_from_the_start_does_not_slow_down_the_others(success: Outcome, *, has_worked: bool) -> None:
-    """It had no load that could shift to others, so a crawl that starts slowly can speed up."""
+    """The loss of a proxy that never worked sets no limit for the others, since it had no load that could shift to
+    them: a crawl that starts slowly can speed up. If the proxy has worked before its ban, the guard limits the others
+    to their rate so far.
+    """
     pool = new_pool(10, cool_s=10_000.0)
     bad, now, served = proxies(11)[-1], 0.0, 0
     if has_worked:
@@ -412,7 +415,7 @@ def test_a_proxy_banned_from_the_start_does_not_slow_down_the_others(success: Ou
 
 
 def test_failures_fade_while_only_tunnels_are_used() -> None:
-    """A tunnel has no response of the site: it restores the cost of a new proxy, but not a better one."""
+    """A tunnel shows no response of the site: tunnels bring the cost back to that of a new proxy, but not below it."""
     member = ProxyTargetState("k", ProxyFacts(), 0.0)
     new = member.cost()
     member.count_response(False)

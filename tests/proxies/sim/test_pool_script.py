@@ -1,4 +1,4 @@
-"""The Lua script of all proxies, compared with `GlobalPool` in random histories."""
+"""The Lua script for all proxies of a pool, compared with `GlobalPool` in random histories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def random_proxy(rng: random.Random) -> Proxy:
 
 
 class PoolComparison:
-    """All proxies in memory and on a server. One target has them all, to check the changes that targets learn of."""
+    """All proxies in memory and on a server.
+
+    All of them are members of one target, to check which changed facts of members the script reports.
+    """
 
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.rng = random.Random(seed)

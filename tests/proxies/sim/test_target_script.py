@@ -135,7 +135,7 @@ class TargetComparison:
             self.expect(self.script.unban(key), unchanged, self.model.unban(key, self.now))
         else:
             self.expect(self.script.forget(key), unchanged, key in self.model.members)
-            self.model.expire(self.now)  # `GlobalPool` does so before it forgets
+            self.model.expire(self.now)  # `GlobalPool` does so before it forgets a proxy
             self.model.forget(key)
 
     def compare(self) -> None:
@@ -183,7 +183,7 @@ def test_random_histories_are_equal_in_memory_and_on_a_server(redis: Any, part: 
     run_histories(redis.url, TargetComparison, HISTORIES // 4)
 
 
-def test_an_answer_shows_the_state_at_its_call_not_after_later_ones(redis: Any) -> None:
+def test_an_answer_shows_the_state_at_its_own_call_not_after_later_calls(redis: Any) -> None:
     """Answers are sent together, but `state` returns the state at its position in the batch."""
     with driver.Redis.from_url(redis.url) as client:
         comparison = TargetComparison(client, 1)

@@ -1,4 +1,4 @@
-"""A hundred workers share a pool, and some are killed: no double lease, exact counts."""
+"""A hundred workers share a pool, and some of their processes are killed: no double lease, exact counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.conftest import PROVE, ROOT
 from tests.proxies.sim.proxy_worker import RECORD, Event, Job, read_events
 
 ACQUIRES = 1_000_000 if PROVE else 100_000
-"""On Redis; a tenth of it in memory, where no process can be killed."""
+"""The number of leases on Redis. In memory, where no process can be killed, it is a tenth."""
 
 WORKERS, PROCESSES, KILLED = 100, 5, 2
 PROXIES, TARGETS = 400, 5
@@ -141,6 +141,8 @@ class RecordedHistory:
     spans: defaultdict[tuple[int, int], list[tuple[float, float, int]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    """The leases of each target and proxy: begin, end, and token."""
+
     granted: int = 0
     refused: int = 0
     unanswered: int = 0

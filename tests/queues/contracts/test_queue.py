@@ -177,7 +177,7 @@ def test_priority_queue_returns_the_lowest_priority_first(make, items):
 
 
 @every
-def test_size_empty_and_full(make):
+def test_qsize_empty_and_full_follow_the_number_of_items(make):
     q = make(2)
     assert (q.qsize(), q.empty(), q.full(), q.maxsize) == (0, True, False, 2)
     q.put("a")
@@ -804,7 +804,7 @@ def test_an_item_that_contains_itself_is_refused(make):
 @pytest.mark.parametrize(
     ("type_", "item"), [(Job, Job("u", datetime(2026, 1, 1, tzinfo=UTC), ("a",))), (Task, Task(1)), (int | None, None)]
 )
-def test_items_of_a_given_type(path, type_, item):
+def test_items_of_a_given_type_are_returned_unchanged(path, type_, item):
     with Queue(path, type=type_) as q:
         q.put(item)
         assert q.get() == item
@@ -928,5 +928,5 @@ def test_a_queue_may_be_used_within_its_own_call_before_the_change_starts(tmp_pa
         assert q.qsize() == 0
 
 
-def test_the_port_has_exactly_these_methods():
+def test_the_port_has_exactly_the_methods_of_a_queue_in_memory():
     assert {name for name in dir(BlockingQueue) if not name.startswith("_")} == set(PORT)

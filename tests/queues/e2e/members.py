@@ -51,7 +51,7 @@ class Member:
     def interrupt(self) -> None:
         """Send SIGINT until the process logs that it was interrupted.
 
-        Python notices a signal that arrives just before a call that sleeps only when the call returns.
+        If a signal arrives just before a call that sleeps, Python notices the signal only when that call returns.
         """
         deadline = time.monotonic() + LONG_S
         while time.monotonic() < deadline:

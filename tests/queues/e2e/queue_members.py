@@ -57,7 +57,7 @@ def consume(folder: str, path: str, _name: str, kind: str) -> None:
 
 
 def pass_on(folder: str, path: str, other: str, count: str) -> None:
-    """Move items from one queue to another. A lost wake-up would stop it."""
+    """Move items from one queue to another. A lost wake-up would stop the process."""
     log = Log(path)
     with Queue(folder) as source, Queue(other) as target:
         for _ in range(int(count)):

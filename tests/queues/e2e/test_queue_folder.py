@@ -210,7 +210,7 @@ def test_ctrl_c_interrupts_a_waiting_call(address, start, call):
 # ------------------------------------------------------------------------------------------------------ fork
 
 
-def test_fork_while_threads_use_the_queue(address, start):
+def test_a_fork_while_threads_use_the_queue_loses_and_repeats_no_item(address, start):
     member = start("fork", address)
     assert member.wait_for("codes")[1:] == ["0"] * 6
     items = member.wait_for("items")[1:]
@@ -232,7 +232,7 @@ def test_the_number_of_open_handles_is_bounded(path, monkeypatch):
 
 @pytest.fixture
 def used_folders(path, start) -> list[Path]:
-    """Folders of a queue as a killed process leaves them, with SQLite's log, and as the last close leaves them."""
+    """A folder of a queue as a killed process leaves it, with SQLite's log, and one as the last close leaves it."""
     killed = path.with_name("killed")
     with Queue(path) as queue:
         queue.put_many([number, "x" * (number % 50) * 100] for number in range(300))
@@ -382,7 +382,7 @@ def test_a_full_disk_loses_nothing(disk, start):
 
 
 def test_a_full_disk_is_reported_at_any_step_of_creating_a_queue(disk, start):
-    """It is an error at every step, and never a signal."""
+    """At every step the full disk raises an error, and never ends the process by a signal."""
     for pages in [*range(1, 40)] if PROVE else [1, 2, 3, 5, 8, 12, 16, 20, 24, 28, 34]:
         resize(disk, str(pages * os.sysconf("SC_PAGESIZE")))
         member = start("fill", disk / "queue")

@@ -1,5 +1,5 @@
 """A queue on Redis (C4) under failures: the server killed, emptied, paused or full, connections cut, members paused,
-a master lost, invalid input. What folders and Redis have in common is in test_queue_folder.py.
+a master lost, invalid input. Tests that also run on folders are in test_queue_folder.py.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def test_an_emptied_server_is_reported_by_every_call():
                     call()
             thread.join(LONG_S)
             assert "gone" in str(failed)
-            # A fork has no heartbeat thread; after_fork in the parent would leave it running.
+            # Imitate a forked child, which has no heartbeat thread: after_fork does not stop the thread of the parent.
             queue._member._heartbeat.stop()
             queue._member._heartbeat.join(LONG_S)
             queue._member.after_fork()
@@ -298,7 +298,7 @@ def test_a_waiting_thread_is_woken_by_the_call_not_by_the_next_heartbeat(url, ca
 
 
 def test_another_thread_is_woken_if_the_first_one_cannot_take_the_item(url, start, monkeypatch):
-    """Not only after the first one has expired."""
+    """The other thread is woken before the member of the first one has expired."""
     monkeypatch.setattr(member, "SILENT_MAX_S", LONG_S)
     with Queue(url) as queue:
         waiter = start("wait", url, "get")
@@ -334,7 +334,9 @@ def test_items_of_killed_members_return_if_no_member_is_left(url, start):
 
 
 def test_members_that_left_leave_no_keys(url, redis):
-    """A member that was not waiting does not take the wake-up of its own leaving: that key expires after 5 s."""
+    """Leaving sends the member a wake-up, to end the wait of its heartbeat thread. If this thread was not waiting,
+    nobody reads the wake-up, and its key expires after 5 s.
+    """
     with Queue(url) as queue:
         for number in range(3):
             with Queue(url) as other:

@@ -1,15 +1,17 @@
-"""The contract of the `RecordStore` port: each torrent once, lasting removals, and an exact list of changes."""
+"""The contract of the `RecordStore` port: torrents are stored once, removals last, and the list of changes is exact."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from lycosa.core.errors import StateError, StorageError, UsageError
+from lycosa.core.errors import StateError, StorageError, StorageUnavailable, UsageError
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
@@ -26,6 +28,7 @@ from lycosa.storage.core.torrent_record import (
 )
 from lycosa.storage.core.torrents.names import PATHS_BYTES_MAX
 from lycosa.storage.ports import RecordStore
+from lycosa.storage.records import sql
 from lycosa.storage.records.database import slices
 from lycosa.storage.records.memory import MemoryRecordStore
 from lycosa.storage.records.outages import OutageWait
@@ -301,7 +304,7 @@ def test_a_denied_infohash_can_be_allowed_in_both_forms(open_store: Open, denied
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_denying_again_keeps_the_reason_and_counts_tell_what_changes(open_store: Open, hashed: bool):
+def test_a_denial_without_a_reason_keeps_the_earlier_reason_and_counts_are_exact(open_store: Open, hashed: bool):
     keys = [torrent(number).keys[0] for number in range(3)]
 
     def forms(*keys: bytes) -> dict[str, list[bytes]]:
@@ -329,6 +332,7 @@ def test_denying_again_keeps_the_reason_and_counts_tell_what_changes(open_store:
 
 @pytest.mark.parametrize("how", ["stored", "refused by a rule", "hashed", "again without the other", "evicted"])
 def test_both_infohashes_of_a_hybrid_torrent_are_allowed_together(open_store: Open, how: str):
+    """`how` says how the torrent was refused. "again without the other": v1 is denied after the record is gone."""
     hybrid, kept = torrent(1, v2=True), torrent(2, v2=True)
     v1, v2 = hybrid.keys
 
@@ -420,12 +424,12 @@ def test_eviction_takes_the_fewest_seeders_then_the_longest_unseen_and_lasts_90_
         assert (await store.put([records[5]], NOW + EVICTED_S - 1)).refused == 1
         assert await store.standing([gone], NOW + EVICTED_S) == {}
         assert (await store.put([records[5]], NOW + EVICTED_S)).new == 1
-        assert len(await store.changes(100)) == 3  # the others were never listed for an index
+        assert len(await store.changes(100)) == 3  # `changes` never listed the others, so no index has them
 
     run(open_store, scenario)
 
 
-def test_what_names_say_is_replaced_and_indexed_again(open_store: Open):
+def test_changed_content_facts_are_stored_and_their_torrents_are_indexed_again(open_store: Open):
     facts = ContentFacts(ContentType.AUDIO, 3040, year=1999)
     record = replace(torrent(1), content=facts)
 
@@ -454,7 +458,7 @@ def test_evicted_torrents_are_returned_after_their_time_until_they_are_forgotten
         assert await store.lapsed(over - 1, 9) == []
         assert sorted(await store.lapsed(over, 9)) == sorted(keys[2:])
         assert len(await store.lapsed(over, 1)) == 1
-        await store.put([records[0]], over)  # further evictions do not make it forget
+        await store.put([records[0]], over)  # further evictions do not make the store forget
         await store.evict(1, over)
         assert sorted(await store.lapsed(over, 9)) == sorted(keys[2:])
         await store.deny([keys[3]])
@@ -489,7 +493,7 @@ def test_torrents_are_read_by_id_and_scanned_with_the_tokens_of_their_changes(op
     run(open_store, scenario)
 
 
-def test_several_processes_fill_an_index_and_only_later_changes_remain(open_store: Open):
+def test_after_several_processes_filled_an_index_only_changes_since_mark_listed_remain(open_store: Open):
     async def scenario(store: RecordStore):
         await store.put([torrent(n) for n in range(6)], NOW)
         ids = [row.id for row in await store.torrents(0, 10)]
@@ -594,7 +598,7 @@ def test_strange_names_and_huge_numbers_are_kept(open_store: Open):
 # --------------------------------------------------------------------------------------------------- some stores only
 
 
-def test_the_largest_record_that_inspections_leave_is_stored(open_store: Open):
+def test_the_largest_record_that_passes_an_inspection_is_stored(open_store: Open):
     async def scenario(store: RecordStore):
         if not isinstance(store, SqlRecordStore):
             return
@@ -617,6 +621,31 @@ def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(o
         assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
 
     run(open_store, scenario)
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_frozen_server_is_unavailable_after_a_time_and_the_next_call_connects_again(request, monkeypatch, kind: str):
+    server: PostgresqlServer | MariadbServer = request.getfixturevalue(kind)
+    empty(server.url)
+    monkeypatch.setattr(sql, "ANSWER_MAX_S", 1)
+
+    async def main():
+        store = open_sql_records(server.url)
+        await store.open()
+        await store.put([torrent(1)], NOW)
+        frozen = server.pid
+        if kind == "postgresql":  # one process for each connection
+            [[frozen]] = await store._run(lambda: store._query("SELECT pg_backend_pid()"))
+        os.kill(frozen, signal.SIGSTOP)
+        try:
+            with pytest.raises(StorageUnavailable, match="the database of torrents cannot be used"):
+                await store.count()
+        finally:
+            os.kill(frozen, signal.SIGCONT)
+        assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_missing_table_is_one_clear_error_and_the_others_are_kept(open_store: Open):

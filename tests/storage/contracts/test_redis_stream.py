@@ -159,7 +159,7 @@ def test_the_name_contains_neither_secrets_nor_options(stream):
 # ------------------------------------------------------------------------------------------------------ several writers
 
 
-def test_a_writer_truncates_only_its_own_entries(stream):
+def test_a_writer_cuts_off_only_its_own_entries(stream):
     async def write_both() -> None:
         first, second = stream.sink(), stream.sink()
         await first.open(None)
@@ -198,7 +198,7 @@ def test_position_zero_deletes_the_entries_and_keeps_the_consumer_groups(stream)
 
 
 def test_a_second_writer_with_the_same_state_makes_the_first_one_fail(stream):
-    """The first one may be a copied state, or a batch of a killed process that arrives late."""
+    """For example, one of them runs with a copied state, or the first was killed and its last batch arrives late."""
 
     async def write_both() -> None:
         first = stream.sink()
@@ -241,14 +241,16 @@ def test_the_stored_positions_are_bounded(stream):
     positions = asyncio.run(write())
     message = str(refused(stream.sink(), positions[0]))
     flushes_kept = redis_stream.FLUSHES_KEPT
-    assert f"has {5 * flushes_kept} items that this crawl's state, an old copy, does not know" in message
+    assert f"this crawl's state is an old copy that lacks {5 * flushes_kept} items of this stream" in message
     assert len(stream.items()) == 5 * flushes_kept, "refused, but cut nevertheless"
     asyncio.run(run(stream.sink(), positions[-flushes_kept]))
     assert stream.items() == list(range(5 * flushes_kept - flushes_kept + 1))
 
 
 def test_a_state_that_is_a_few_seconds_old_is_accepted(stream):
-    """After a failover the frontier may be five seconds behind, the time for which partitions keep links."""
+    """After a failover the frontier may lack its last five seconds: for that long, outboxes keep delivered links to
+    deliver them again.
+    """
     commits = round(5.0 / Settings().commit_every)
 
     async def write() -> int:
@@ -349,7 +351,7 @@ def test_maxlen_is_approximate(stream):
     assert remaining == list(range(5000 - len(remaining), 5000)), "the oldest go first"
 
 
-def test_trimmed_entries_need_not_be_truncated(stream):
+def test_a_writer_can_cut_off_entries_that_redis_has_already_trimmed(stream):
     stream.options = "&maxlen=1"
     position = asyncio.run(run(stream.sink(), None, 1))
     asyncio.run(run(stream.sink(), position, *range(500)))
@@ -453,7 +455,7 @@ def test_entries_lost_by_the_server_are_sent_again(own_stream):
 
 
 @pytest.mark.parametrize("kept", [0, 50_000])
-def test_lost_entries_that_are_not_kept_end_the_crawl(own_stream, monkeypatch, kept):
+def test_lost_entries_that_the_sink_can_no_longer_send_again_end_the_crawl(own_stream, monkeypatch, kept):
     monkeypatch.setattr(redis_stream, "SENT_MAX", kept)
 
     async def write() -> int:

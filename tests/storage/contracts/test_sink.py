@@ -1,4 +1,4 @@
-"""The contract of the `Sink` port: exactly once by position and rewind (C8).
+"""The contract of the `Sink` port: each item is stored exactly once, by rewinding to the committed position (C8).
 
 Items are written to every sink and read back: `read` of a harness returns them as a reader of the output finds them.
 """

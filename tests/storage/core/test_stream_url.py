@@ -64,6 +64,6 @@ def test_redis_urls_are_distinguished_from_files(output, expected):
     assert is_address(output) is expected
 
 
-def test_a_stream_name_of_crawl_keys_is_refused():
+def test_a_stream_name_that_is_reserved_for_crawls_is_refused():
     with pytest.raises(UsageError, match="names that begin with lycosa: are reserved for crawls"):
         read_address("redis://127.0.0.1/0?stream=lycosa:crawls")

@@ -44,14 +44,14 @@ def test_a_line_holds_all_that_is_stored_of_a_torrent(v1: bool, v2: bool) -> Non
     assert parse_line(format_line(uncounted), NOW) == (torrent(3), None)
 
 
-def test_a_line_needs_an_infohash_and_a_name_and_may_have_more() -> None:
+def test_fields_that_are_not_read_do_no_harm_and_infohashes_may_be_in_upper_case() -> None:
     record = TorrentRecord(bytes.fromhex(V1), None, "n", (StoredFile("a/b", 7),), 0, NOW)
     assert parsed(**{"future field": [1], "size_bytes": -3}) == (record, None)
     assert parsed(infohash_v1=V1.upper()).record == record
 
 
 @pytest.mark.parametrize("end", [b"", b',"files":null', b',"files":[]'])
-def test_a_torrent_whose_files_are_not_known_is_no_torrent_without_files(end: bytes) -> None:
+def test_a_line_without_known_files_is_not_read_as_a_torrent_without_files(end: bytes) -> None:
     with pytest.raises(FilesUnknown) as raised:
         parse_line(b'{"infohash_v1":"%s","name":"n"%s}' % (V1.encode(), end), NOW)
     assert raised.value.record.infohash_v1 == bytes.fromhex(V1)
@@ -92,7 +92,7 @@ def test_implausible_and_future_dates_are_not_taken() -> None:
     ],
     ids=lambda value: value[:20] if isinstance(value, bytes) else None,
 )
-def test_a_line_that_describes_no_torrent_says_why(line: bytes, reason: str) -> None:
+def test_the_error_of_a_line_that_describes_no_torrent_says_why(line: bytes, reason: str) -> None:
     with pytest.raises(BadTorrentLine, match=reason):
         parse_line(line, NOW)
 
@@ -114,12 +114,12 @@ def test_a_line_that_describes_no_torrent_says_why(line: bytes, reason: str) -> 
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_field_that_cannot_be_stored_says_why(changes: dict[str, object], reason: str) -> None:
+def test_the_error_of_a_field_that_cannot_be_stored_says_why(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(BadTorrentLine, match=reason):
         parsed(**changes)
 
 
-def test_damaged_lines_raise_only_the_two_errors() -> None:
+def test_damaged_lines_raise_only_bad_torrent_line_or_files_unknown() -> None:
     rng = random.Random(seed := random.randrange(10**9))
     line = format_line(StoredTorrent(1, replace(torrent(1, 3, v2=True), comment="ü"), 5, 1, 1, 7))
     for _ in range(2000):

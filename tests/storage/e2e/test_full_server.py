@@ -24,6 +24,7 @@ from tests.storage.torrents import torrent
 
 NOW = 1_790_000_000.0
 ROOMY, LEFT = 600 << 20, 64 << 10
+"""Bytes of the disk while it has space for everything, and bytes left free on it before it becomes full."""
 
 
 @pytest.fixture
@@ -82,5 +83,5 @@ def test_a_full_server_is_waited_for(disk: Path, kind: str) -> None:
 
     with postgresql_process() if kind == "postgresql" else mariadb_process() as server:
         asyncio.run(scenario(server))
-    assert "the server has no space left" in said[0] or kind == "mariadb"  # which may lose the connection first
+    assert "the server has no space left" in said[0] or kind == "mariadb"  # MariaDB may lose the connection first
     assert "can be stored again" in said[1]

@@ -1,4 +1,8 @@
-"""All kinds of outputs of real crawls: exactly once under kill -9, resumed, started afresh, refused in a line (C8)."""
+"""Real crawls with outputs of all kinds (C8).
+
+Each item is written exactly once, even under kill -9. A resumed crawl continues its outputs, -O starts them afresh, and
+an impossible output is refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +146,7 @@ def test_standard_output_as_csv_with_chosen_columns(tmp_path: Path) -> None:
         assert sorted(written.split()) == sorted(["url,status", *(f"{url},200" for url in tree.urls())])
 
 
-def test_the_columns_of_a_file_are_kept_and_fields_without_one_are_named(tmp_path: Path) -> None:
+def test_the_columns_of_a_file_are_kept_and_fields_without_a_column_are_named(tmp_path: Path) -> None:
     with grow(20) as tree:
         succeed(*command(tree, "-o", "items.csv", "--fields", "url,title", "--max-pages", 5), cwd=tmp_path)
         done = lycosa(*command(tree, "-o", "items.csv", "--fields", "title,url"), cwd=tmp_path)
@@ -205,7 +209,7 @@ def test_workers_on_redis_write_their_own_files(tmp_path: Path, rng: random.Rand
             for run, home in zip((one, two), homes, strict=True):
                 assert run.until((home / "items.jsonl").exists), run.stderr
             tree.process.send_signal(signal.SIGCONT)  # both are ready: neither can fetch everything alone
-            for _ in range(2):  # once its second commit has begun, the first is complete, and survives the kill
+            for _ in range(2):  # when `one` begins its second commit, its first one is complete and survives the kill
                 assert until_it_grows(one, homes[0] / "items.jsonl"), one.stderr
             assert kill_while_it_writes(one, homes[0], rng)
             assert two.end() == 0, two.stderr

@@ -1,4 +1,4 @@
-"""The sizes of files in bits."""
+"""The sizes of files, packed into bits."""
 
 from __future__ import annotations
 

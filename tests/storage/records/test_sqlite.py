@@ -58,7 +58,7 @@ def test_the_size_limit_holds_and_torrents_with_seeders_stay(tmp_path: Path):
     assert batches == set(range(min(batches), BATCHES))
 
 
-def test_a_crawl_with_a_limit_makes_room_in_a_store_that_an_import_has_filled(tmp_path: Path):
+def test_a_crawl_with_a_size_limit_evicts_torrents_from_a_store_that_exceeds_the_limit(tmp_path: Path):
     chance = random.Random(1)
     large = [replace(torrent(n, 1), comment=chance.randbytes(20_000).hex()) for n in range(1000)]
 
@@ -97,7 +97,7 @@ def test_a_large_batch_in_a_small_store_evicts_no_more_than_it_needs(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_torrents_with_few_seeders_are_evicted_from_everywhere_without_leaving_gaps(tmp_path: Path):
+def test_torrents_with_few_seeders_are_evicted_from_the_whole_file_without_leaving_gaps(tmp_path: Path):
     chance = random.Random(1)
     some = [replace(torrent(n, 1), comment=chance.randbytes(3500).hex()) for n in range(7250)]
     seeders = {record.infohash_v1: chance.randrange(10) for record in some}

@@ -1,8 +1,8 @@
 """Generates names like those of common torrents, to count the names that rules refuse wrongly.
 
-No name is about abuse. The words are hard for rules against abuse: titles of films, series, music, books and home
-videos mention families, schools and ages, and legal adult material mentions adult ages. Some titles have a word such
-as "sex" or "naked", as titles of well-known series do.
+No name is that of abuse material; some are names of news reports about abuse. The words are hard for rules against
+abuse: titles of films, series, music, books and home videos mention families, schools and ages, and legal adult
+material mentions adult ages. Some titles have a word such as "sex" or "naked", as titles of well-known series do.
 """
 
 from __future__ import annotations

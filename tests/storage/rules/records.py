@@ -1,4 +1,4 @@
-"""Records with the names that a test is about, and rules of a test."""
+"""Records with names that a test chooses, and rules that a test gives as a function."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ SEED = 19
 
 
 def test_names_that_are_hard_to_judge_are_not_refused():
-    """Except home videos of children with an age and a bold title in the name: about one in 300 home videos."""
+    """Home videos are the exception: about one in 300 is refused.
+
+    Its name has the age of a child and the title of a song with a word such as "sex".
+    """
     inspector = make_inspector()
     counts, refused = Counter[str](), Counter[str]()
     for kind, name in islice(names(SEED), NAMES):

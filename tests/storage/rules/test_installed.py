@@ -36,7 +36,7 @@ def test_a_file_that_breaks_while_a_crawl_runs_changes_nothing(tmp_path: Path):
     assert rules.current().inspect(record_named("a badword")).refused == "mine"
 
 
-def test_a_file_that_is_removed_during_a_look_changes_nothing_until_the_next(
+def test_a_file_that_is_removed_during_a_look_changes_nothing_until_the_next_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     now = 0.0

@@ -1,4 +1,4 @@
-"""Compressed files: complete frames, little memory (C8)."""
+"""Compressed files consist of complete frames, and are checked in little memory (C8)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_highly_compressed_frames_are_checked_in_little_memory(tmp_path, kind):
         tracemalloc.stop()
 
 
-def test_zstd_without_its_package_is_one_line(monkeypatch):
+def test_zstd_without_its_package_is_refused_in_one_line(monkeypatch):
     for name in ("compression", "backports"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match=re.escape("pip install 'lycosa[zstd]'")):

@@ -41,7 +41,7 @@ def test_values_of_a_csv_file(tmp_path):
     ]
 
 
-def test_columns_are_those_of_the_first_batch_with_fields_and_later_ones_are_counted(tmp_path, caplog):
+def test_columns_are_those_of_the_first_batch_with_fields_and_later_fields_are_counted(tmp_path, caplog):
     written = csv_text(tmp_path, [{}], [{"a": 1}, {"b": 2}], [{"c": 3, "a": 4}, {"c": 5}, {"d": 6}])
     assert written.split() == ["a,b", "1,", ",2", "4,", ",", ","]
     assert "fields without a column were left out: c (2), d (1); name the columns with --fields" in caplog.text

@@ -14,7 +14,7 @@ from tests.storage.output_files import READERS
 from tests.storage.written_sinks import file_harness, file_size_limit, put, run, run_error
 
 
-def test_an_array_is_replaced_in_one_step_and_a_failed_end_is_repeated(tmp_path):
+def test_an_array_is_replaced_in_one_step_and_the_next_run_repeats_a_failed_end(tmp_path):
     harness, path = file_harness("json", tmp_path), tmp_path / "items.json"
     committed = asyncio.run(run(harness.make(), None, {"n": 1}))
     before = path.read_bytes()
@@ -36,7 +36,7 @@ def test_an_array_is_replaced_in_one_step_and_a_failed_end_is_repeated(tmp_path)
     assert [item["n"] for item in harness.read()] == [1, 2]
 
 
-def test_an_array_of_another_crawl_is_refused_and_replaced_only_afresh(tmp_path):
+def test_an_array_of_another_crawl_is_refused_unless_the_output_starts_afresh(tmp_path):
     (tmp_path / "items.json").write_text("[1]")
     harness = file_harness("json", tmp_path)
     assert "cannot be appended to a JSON array" in run_error(harness.make(), None)

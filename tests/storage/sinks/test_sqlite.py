@@ -61,7 +61,7 @@ def sqlite_run(path: Path, position: int | None, *items: tuple[int, Any], crawl:
     return asyncio.run(write())
 
 
-def test_an_item_replaces_the_one_with_its_key_and_undoing_restores_it(tmp_path):
+def test_an_item_replaces_the_row_with_its_key_and_undoing_restores_that_row(tmp_path):
     path = tmp_path / "i.sqlite"
     committed = sqlite_run(path, None, (0, {"n": 1}), (1, {"n": 2}))
     later = sqlite_run(path, committed, (0, {"n": 10, "more": 1}))

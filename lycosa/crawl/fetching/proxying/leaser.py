@@ -26,7 +26,7 @@ from lycosa.proxies.ports import ProxyLease, ProxyPool
 log = logging.getLogger(__name__)
 
 CLOSE_MAX_S = 5.0
-"""Maximum seconds until all leases are released at the end of a crawl. The remaining leases expire."""
+"""Maximum seconds to release all leases at the end of a crawl. The remaining leases expire."""
 
 RENEW_MIN_S = 0.05
 

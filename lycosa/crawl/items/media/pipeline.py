@@ -56,8 +56,8 @@ Download = Callable[[Request, PartialFile], Awaitable[Response]]
 class MediaSettings:
     """The settings of a pipeline. `deduplicate`: whether equal files are stored as hard links to one file.
 
-    A file is downloaded again at the age `expires_s`, None for never. `max_size` is in bytes. `thumbs` maps a name to
-    (width, height). The sizes of images are in pixels.
+    A file is downloaded again at the age `expires_s` (None: never). `max_size` is in bytes, the sizes of images in
+    pixels. `thumbs` maps a name to (width, height).
     """
 
     store: str
@@ -81,8 +81,8 @@ class MediaInfo(NamedTuple):
     """The parts of the crawl that the methods of a pipeline may use.
 
     `download(request, into)` returns the response or raises `FetchError`. It respects delays, retries failures and
-    follows redirects. `into.restart()` is called before each transfer, and `into(piece)` for each piece of the body;
-    the response then has no body.
+    follows redirects. It calls `into.restart()` before each transfer, and `into(piece)` for each piece of the body; the
+    response then has no body.
     """
 
     spider: Any

@@ -4,8 +4,9 @@
     <store>/.parts/<run>/<n>    files being written. A run locks its folder; the next run removes folders without a
                                 lock, which killed runs have left behind
 
-Names come from URLs and pages, so they are hostile. A name is refused if it is absolute, leads out of the store by `..`
-or a symbolic link, or cannot be a file name. Files survive the death of the process; with `sync`, also a power loss.
+Names come from URLs and pages, so they may be hostile. A name is refused if it is absolute, leads out of the store by
+`..` or a symbolic link, or cannot be a file name. Files survive the death of the process; with `sync`, also a power
+loss.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     assembly.receive(peer, piece, data)         returns the info dict when it is complete and has the infohash
     assembly.reject(peer, piece), assembly.remove_peer(peer)
 
-The hash does not show which piece is wrong. Peers that claim different sizes are kept apart. If the pieces of several
-peers together have a wrong hash, all are discarded, and from then on one peer at a time delivers all pieces. So the
-peer that sends wrong pieces can be banned.
+Peers that claim different sizes are kept apart. A wrong hash does not show which piece is wrong. If the pieces came
+from several peers, all are discarded, and then one peer at a time delivers all pieces. So the peer that sends wrong
+pieces can be banned.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash all pieces are missing again, and earlier requests are void. Raises `PeerError` if all pieces
-        were from this peer.
+        After a wrong hash, all pieces are missing again and earlier requests are void. Raises `PeerError` if this peer
+        sent all pieces.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:

@@ -1,7 +1,7 @@
 """Decides which peers may be connected to. Announces are not trusted, because they may have any address.
 
-- A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute: forged announces
-  cannot make us flood a victim.
+- A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
+  announces cannot make us flood a victim.
 - Private and reserved addresses are never contacted.
 - After a failure a peer gets a pause, which doubles with each further failure.
 
@@ -35,8 +35,8 @@ PAUSED_MAX = 65_536
 
 BLAMES_PEER = frozenset({PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL})
 BLAMES_HOST = frozenset({PeerFailure.WRONG_HASH, PeerFailure.FLOOD})
-"""Failures after which a peer gets a pause, or its whole host a ban. After any other failure the peer may be
-tried again at once, because most concern one torrent only."""
+"""Failures that pause a peer (first set) or ban its host (second set). Others mostly concern one torrent only, so the
+peer may be tried again at once."""
 
 
 class PeerGate:

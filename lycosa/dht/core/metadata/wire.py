@@ -51,7 +51,7 @@ KEEP_ALIVE = -1
 
 
 class PeerMessage(NamedTuple):
-    """A message of a peer. The payload of messages that are not read is empty."""
+    """A message of a peer. The payload is empty if the message is not read."""
 
     id: int
     payload: bytes = b""
@@ -145,7 +145,7 @@ def decode_extension_handshake(payload: bytes) -> ExtensionHandshake:
 
 
 class MetadataMessage(NamedTuple):
-    """A message of BEP 9. `kind` may be unknown; such messages are ignored."""
+    """A message of BEP 9. Messages of an unknown `kind` are ignored."""
 
     kind: int
     piece: int

@@ -24,7 +24,7 @@ ALPHA = 3
 ASKED_MAX = 200
 """In a network of eight million nodes about 20 queries are usual. Lost datagrams and false answers need more."""
 CANDIDATES_MAX = 400
-"""The farthest candidates are forgotten."""
+"""Beyond this, the farthest candidates are forgotten."""
 CONTACTS_PER_ANSWER_MAX = 2 * K
 """An answer should have K contacts; some nodes send 16."""
 HOST_ASKED_MAX = QUERIES_BURST

@@ -1,5 +1,5 @@
-"""Schedules the queries that a node sends by itself: they join the network, verify nodes that queried us, ping
-questionable contacts, and refresh buckets. An idle node sends one query every few seconds."""
+"""Schedules a node's own queries: to join the network, verify nodes that queried us, ping questionable contacts, and
+refresh buckets. An idle node sends one every few seconds."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Maintenance:
     def _refresh(self, table: RoutingTable, now: float, *, reachable: bool) -> list[Chore]:
         """Return a search in one bucket that has not changed for REFRESH_S.
 
-        If no node can reach us, the time since the last search in the bucket counts instead of the last change.
+        If no node can reach us, the last search in the bucket counts instead of its last change.
         """
         stale = [
             (changed_at if reachable else self._searched.get(index, changed_at), index)

@@ -1,18 +1,18 @@
 """Routing table of one address family (BEP 5): contacts that answered us, in buckets by their distance to our id.
 
-The table sends nothing. `responded` and `failed` record the result of a query, and return the contact to ping next, if
-any. The caller pings this contact and records the result in turn; `unchecked` if there is none.
+The table sends nothing. `responded` and `failed` record the result of a query, and may return a contact to ping. The
+caller pings this contact and records the result in the same way, or calls `unchecked` if the ping has no result.
 
-Bucket i has ids that share exactly i leading bits with ours. The last bucket, our own, has all closer ids and is the
-only one that splits. A contact is
+Bucket i has ids that share exactly i leading bits with ours. The last bucket has all closer ids, and only this bucket
+splits. A contact is
 
 - good: it sent an answer or a query within 15 minutes (and has answered us at least once);
 - questionable: its last message is older, or it was restored from a file;
-- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and replaced first.
+- bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and is replaced first.
 
 A newcomer to a full bucket waits while the questionable contact that has been silent longest is pinged up to CHECKS_MAX
 times. In a full bucket that cannot split, a contact with a secure id (BEP 42) replaces one without. One party cannot
-fill the table: it has one contact per IPv4 address or IPv6 /64, and at most NETWORK_CONTACTS_MAX per network.
+fill the table, which has one contact per IPv4 address or IPv6 /64, and at most NETWORK_CONTACTS_MAX per network.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class RoutingTable:
     # Messages of contacts.
 
     def queried(self, contact: Contact, now: float) -> bool:
-        """Return whether the contact is in the table."""
+        """Record a query of a contact. Return whether the contact is in the table."""
         entry = self._index.by_id.get(contact[0])
         if entry is None or entry.contact.endpoint != contact[1]:
             return False
@@ -206,7 +206,7 @@ class RoutingTable:
         return True
 
     def responded(self, contact: Contact, now: float) -> Contact | None:
-        """Record an answer of this contact, and add it if there is room."""
+        """Record an answer. Add an unknown contact if there is room."""
         entry = self._index.known(contact)
         if entry is None:
             return self._add(contact, now)

@@ -19,7 +19,7 @@ LEASE_S = 365 * 86_400.0
 a crash. With shorter leases, running tries would count as failed when the clock jumps after the machine slept."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
-"""Infohashes have no depth. The field `depth` of their records is the hour of queueing, counted from EPOCH."""
+"""Infohashes have no depth. Their records use the field `depth` for the hour of queueing, counted from EPOCH."""
 FETCHED, PRIVATE = "fetched", "private"
 """Why an infohash is done: its metadata was fetched, and the store has or refused the torrent; or it is private."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
@@ -27,7 +27,7 @@ WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 
 
 def fingerprint(infohash: bytes) -> int:
-    """Return 64 bits of a hash, so that collisions with a given infohash cannot be chosen cheaply."""
+    """Return 64 bits of a hash, to make collisions with a given infohash expensive."""
     digest = EMPTY_DIGEST.copy()
     digest.update(infohash)
     return int.from_bytes(digest.digest())

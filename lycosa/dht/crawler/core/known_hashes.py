@@ -5,7 +5,7 @@ fingerprint select a list, which holds the last 6 bytes of the fingerprint. A li
 has few cache misses. The 16 lists of the fingerprints that share the first 2 bytes form a part. It is read from the
 store when it is first needed.
 
-A fingerprint that is not found is new, or was queued so recently that the store still has it in memory.
+A fingerprint that is not found is new, or was queued so recently that it was not on disk yet when its part was read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORY_MAX_BYTES = 600 << 20
 
 
 class KnownHashes:
-    """The cache. `read` returns the stored fingerprints that start with a prefix."""
+    """The cache. `read` returns the fingerprints on disk that start with a prefix."""
 
     def __init__(self, read: Callable[[bytes], Iterable[bytes]]) -> None:
         self._read = read

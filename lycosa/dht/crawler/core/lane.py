@@ -55,7 +55,7 @@ class SweepLane:
         return min([self.position, *self.passing.values()])
 
     def add(self, key: int, contact: Contact, spacing: int) -> None:
-        """Nodes more than BEHIND_NODES mean distances (`spacing`) behind are dropped."""
+        """Add a node unless it is behind the position by more than BEHIND_NODES mean distances (`spacing`)."""
         if key < self.position - BEHIND_NODES * spacing or contact.endpoint in self._ahead_endpoints:
             return
         heappush(self.ahead, (key, contact))
@@ -65,7 +65,7 @@ class SweepLane:
             self._ahead_endpoints = {contact.endpoint for _, contact in self.ahead}
 
     def next_target(self, spacing: int) -> int | None:
-        """Return the target of the lookup that is needed before the next node."""
+        """Return the target of the lookup that is needed before the next node, if any."""
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
@@ -78,7 +78,10 @@ class SweepLane:
         return target if target < head else None
 
     def searched(self, target: int, found: list[int], spacing: int) -> None:
-        """A lookup finds every node that is closer to the target than the farthest of the keys `found`."""
+        """Record the end of a lookup.
+
+        It has found all nodes that are closer to the target than the farthest of the keys `found`.
+        """
         self.is_searching = False
         distance = max([key ^ target for key in found]) if len(found) >= K else KEY_SPACE
         known = 1 << max(distance.bit_length() - 1, (GAP_NODES * spacing).bit_length() - 1)
@@ -93,7 +96,7 @@ class SweepLane:
         return bool(self.passing) and now < self._asked_at + PATIENCE_S
 
     def pop(self) -> tuple[int, Contact] | None:
-        """Move to the next node; without one, move to the end."""
+        """Move to the next node, or to the end if there is none."""
         if not self.ahead:
             self.position = self.end
             return None
@@ -108,7 +111,7 @@ class SweepLane:
 
 
 def lanes(count: int, progress: int = 0, progress_bits: int = 0) -> list[SweepLane]:
-    """Divide the key space into `count` (a power of two) equal lanes.
+    """Divide the key space into `count` equal lanes; `count` is a power of two.
 
     Each lane has completed the share `progress` / 2**`progress_bits`.
     """

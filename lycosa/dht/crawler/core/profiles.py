@@ -37,17 +37,20 @@ class Profile:
     connections: int
     """TCP connections to peers."""
     harvested: int
-    """Infohashes queued because other nodes requested their peers from ours. Such requests are unverified."""
+    """Infohashes queued because other nodes asked ours for peers of the infohash. Such requests are unverified."""
     returned: int
     """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
     in_work_max: int
-    """Concurrent tries: few enough that their connections fit into the time limit of a try."""
+    """Maximum number of concurrent tries. They share `connections` per minute, and each must get its connections within
+        its time limit.
+    """
     peers_per_try: int
     """Maximum number of peers that a try connects to."""
     queued_max: int
-    """The sweep rests while more infohashes are queued. This is half an hour of tries: nodes forget announces after 45
-    minutes."""
+    """The sweep rests while more infohashes than this are queued. Trying this many takes half an hour, which is
+        short enough: nodes forget announces after 45 minutes.
+    """
 
     @property
     def planned_addresses(self) -> int:

@@ -1,7 +1,7 @@
-"""Decides when an infohash whose metadata no peer delivered is tried again.
+"""Decides when an infohash is tried again after no peer delivered its metadata.
 
-A frontier stores no reason with a retry, and there may be 30 million retries. So the time of a retry encodes it: the
-milliseconds are the reason, and the microseconds count the failures caused by our own limits.
+The frontier stores no reason with a retry, and there may be 30 million retries. So the time of a retry encodes the
+reason in its milliseconds, and the number of failures caused by our own limits in its microseconds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ JITTER = 0.2
 
 POSTPONED_S, POSTPONED_MAX_S = 60.0, 6 * 3600.0
 """Delay after a failure caused by our own limits. After POSTPONED_SOON such failures, each further one adds
-POSTPONED_S, up to the maximum: if one host is the only peer of thousands of torrents, our limits per host spread their
-tries over days."""
+POSTPONED_S, up to the maximum. If one host is the only peer of thousands of torrents, our limits per host spread their
+tries over days, so most tries at short intervals would only be postponed again."""
 POSTPONED_SOON = 10
 COUNTED_MAX = 999
 OUR_OWN = {CrawlOutcome.POSTPONED, CrawlOutcome.NO_LOOKUP}

@@ -13,7 +13,7 @@ from lycosa.dht.core.endpoints import site_of
 
 HOSTS_MAX = 20_000
 TRIED_MIN = 100
-"""Tries before a host is judged. Of an honest host's infohashes, about 30 in 100 are fetched."""
+"""Tries before a host is judged. About 30 in 100 infohashes of an honest host are fetched."""
 FETCHED_MIN = 0.01
 DISTRUST_S = 86_400.0
 

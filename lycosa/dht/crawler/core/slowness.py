@@ -20,7 +20,7 @@ DISK_LOW_BYTES = 1_000_000_000
 BUSY = 0.8
 """Share of time at which a busy store or processor counts as a brake."""
 FULL = 0.95
-"""A maximum counts as reached at this share of it."""
+"""From this share on, a maximum counts as reached."""
 CONTACTS_LOW = 8
 """With fewer good contacts than Kademlia's k, lookups do not get far."""
 SILENT = 0.7
@@ -28,7 +28,7 @@ SILENT = 0.7
 MOST = 0.5
 NEARLY_ALL = 0.9
 QUERIES_MIN, TRIES_MIN, DISCOVERED_MIN = 50, 20, 100
-"""Minimum numbers of cases: a share of fewer says nothing."""
+"""Minimum numbers of cases for a meaningful share."""
 
 
 class Brake(StrEnum):
@@ -201,7 +201,7 @@ def _queue(span: Span) -> Iterator[str]:
 
 
 COUNTED = {Brake.LOOKUPS, Brake.NO_PEERS, Brake.PEERS, Brake.KNOWN}
-"""The brakes that need a number of cases, and so no minimum time."""
+"""Brakes that need a number of cases instead of a minimum time."""
 RULES: tuple[tuple[Brake, Callable[[Span], Iterator[str]]], ...] = (
     (Brake.DISK, _disk),
     (Brake.STORE, _store),

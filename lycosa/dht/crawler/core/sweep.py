@@ -1,19 +1,19 @@
 """Decides which node to query for a sample next, on the way through the key space (BEP 51).
 
-A sweep queries each node once, in lanes of equal size, which advance in parallel in the order of ids. Each query names
-a target near the queried node, and the response has contacts near this target.
+A sweep queries each node once, in the order of ids, in equal parts of the key space (lanes) that advance in parallel.
+Each query names a target near the queried node, and the response has contacts near this target.
 
-A node that has more infohashes than it sent is queried again when its interval has passed, as long as it returns new
-ones. Such nodes get every other query, and all queries while the sweep rests.
+A node that has more infohashes than it sent is queried again after its interval, as long as it returns new infohashes.
+Such nodes get every second query, and all queries while the sweep rests.
 
-The stored position is the share that every lane has completed. Each known node in this part was queried, or waits for
-the end of its interval.
+The stored position is the share that all lanes have completed. All known nodes in this part were queried, or wait for
+the end of their interval.
 
     step = sweep.next_step(now)         # Ask, Search, or Rest
     sweep.answered(...)  sweep.failed(...)  sweep.postponed(...)  sweep.searched(...)
 
-A lying node costs little: intervals have bounds, a node without new infohashes gets one query per sweep, a host gets
-one query per second, and a response adds only a few contacts. `now` is monotonic seconds.
+A lying node costs little: intervals are bounded, a node without new infohashes gets one query per sweep, a host one
+query per second, and a response adds only a few contacts. `now` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from lycosa.dht.crawler.core.lane import KEY_BITS, KEY_SPACE, SweepLane, lanes
 
 POSITION_BITS = 62
 LANES_BITS = 4
-"""Low bits of a stored position that encode the number of lanes. The smallest step of the other bits is less than the
-distance between two nodes of the public network, about 2^137."""
+"""Low bits of a stored position that encode the number of lanes. The other bits encode the progress in steps of at most
+2^102 keys; two nodes of the public network are about 2^137 apart."""
 PROGRESS_BITS = POSITION_BITS - LANES_BITS
 LANES_MAX = 8
 """One lane queries 30 nodes a second: it waits for responses, and a third never come."""
@@ -49,11 +49,11 @@ SILENT_MAX = 1000
 SITES_MAX = 10_000
 """Hosts whose last query is remembered. A query delays the next one to its host for a few seconds only."""
 CLOSER_MAX = 2 * K
-"""Contacts taken from a response, the closest to the target. Limits the cost of dead contacts."""
+"""Contacts taken from a response, those closest to the target. This limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
 """How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
-alternate between these values. The first nodes of a subtree are known best by the nodes that follow them: if all
-targets were ahead, one node in 60 would be missed."""
+alternate between these values. The first nodes of a subtree are known best by the nodes that follow them, which return
+them only for a target behind: if all targets were ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
 """Responses whose median gives the mean distance between nodes. A few false responses change little."""
 SAMPLES_KEPT = 2000
@@ -63,12 +63,12 @@ SAMPLE_AGE_MAX_S = 1800.0
 AGAIN_MIN_S = 5.0
 """Seconds between two queries to a node, even if the node allows a shorter interval."""
 POLL_S = 0.5
-"""Interval of the checks whether a lane has waited long enough for a response."""
+"""How often to check whether a lane has waited long enough for a response."""
 RETRY_S = 60.0
 """Delay before a node that answered earlier is queried again after a time-out."""
 BARREN_MAX = 4
-"""After this many responses in a row with nothing new, or time-outs, a node gets one query per sweep. If 95 % of its
-infohashes are known, a sample of 20 has nothing new with a probability of 1/3, and four in a row with 1/60."""
+"""After this many time-outs or responses with nothing new in a row, a node gets one query per sweep. If 95 % of its
+infohashes are known, the probability of a sample of 20 with nothing new is 1/3, of four in a row 1/60."""
 SWEEP_MIN_S, SWEEP_MAX_S = 10.0, 21_600.0
 """Bounds of the time between the starts of two sweeps, which is the median of the nodes' intervals. BEP 51 allows
 intervals of up to six hours."""
@@ -105,7 +105,7 @@ class SampledNode(NamedTuple):
 
 
 class LastSample(NamedTuple):
-    """The last sample of a node. `new` counts its infohashes that were new."""
+    """The last sample of a node. `new`: the number of its new infohashes."""
 
     at: float
     interval_s: float
@@ -347,7 +347,7 @@ class Sweep:
 
 
 class WaitingNodes:
-    """Nodes that wait until they may be queried again. Nodes beyond the bounds wait for the next sweep."""
+    """Nodes that wait until they may be queried again. If too many wait, further ones wait for the next sweep."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, Contact]] = []

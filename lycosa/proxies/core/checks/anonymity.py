@@ -1,12 +1,12 @@
 """Decides how much a proxy reveals about its client, from a request that a judge received through it.
 
     TRANSPARENT   the judge saw one of our addresses, as the source of the connection or in a header
-    ANONYMOUS     it saw no such address, but headers reveal a proxy, or differ from those of a request without a proxy
+    ANONYMOUS     it saw none, but headers reveal a proxy, or differ from those of a request without a proxy
     ELITE         the request looks like a request without a proxy, from another address
 
-Addresses are compared in canonical form: IPv6 in any spelling, IPv4 mapped into IPv6, with the quotes, brackets and
-ports of Forwarded (RFC 7239 §6). Of IPv6 addresses only the /64 is compared, because machines change their addresses
-within it (RFC 8981).
+Addresses are compared in canonical form: any spelling of IPv6, IPv4 mapped into IPv6, and the quotes, brackets and
+ports of Forwarded (RFC 7239 §6) are understood. Of IPv6 only the /64 is compared, because machines change their
+addresses within it (RFC 8981).
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def reveals_proxy(name: str) -> bool:
 
 
 def canonical_ip(text: str) -> str:
-    """Return an IP address in canonical form, IPv4 instead of IPv4 mapped into IPv6; "" if it is invalid."""
+    """Return an IP address in canonical form; "" if invalid. IPv4 mapped into IPv6 becomes IPv4."""
     address = _parse_ip(text)
     return "" if address is None else str(address)
 
 
 def network_of(text: str) -> IPv4Address | IPv6Network | None:
-    """Return what identifies the owner of an address; None if it is invalid."""
+    """Return the part of an address that identifies its owner; None if invalid."""
     address = _parse_ip(text)
     if isinstance(address, IPv6Address):
         return IPv6Network((int(address), IPV6_NETWORK_BITS), strict=False)

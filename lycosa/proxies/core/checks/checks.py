@@ -39,7 +39,7 @@ UNFIT = "not fit"
 class TargetPage:
     """A page that shows whether a proxy serves a target.
 
-    It must have one of `statuses`, and contain all texts of `contains` and none of `lacks`.
+    The response must have one of `statuses`, and contain all texts of `contains` and none of `lacks`.
     """
 
     target: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -83,9 +83,9 @@ class Finding:
     """The result of a check of one proxy.
 
     `protocols`: what the proxy forwards, "http" and "https" (by CONNECT, or through SOCKS); if nothing, `problem` says
-    why. `kinds`: other schemes that it answers to. `changes`: as in `tampering`. `latency_s`: time to connect to the
-    proxy and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it changes. `sites`: the problem of each
-    target, or "".
+    why. `kinds`: other schemes it answers to. `changes`: as in `tampering`. `latency_s`: time to connect to the proxy
+    and, if it forwards HTTPS, through it to the judge. `exit_ip`: "" if it changes. `sites`: the problem by target; ""
+    for none.
     """
 
     proxy: Proxy

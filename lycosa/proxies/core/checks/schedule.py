@@ -29,9 +29,10 @@ class ScheduledItem:
 
 
 class Schedule:
-    """Items by name. `retry_s`: the maximum pause after a first failure; `retry_max_s`: after any failure.
+    """Items by name. A running item is not due.
 
-    A running item is not due.
+    `retry_s`: maximum pause after a first failure. The maximum doubles with each further failure in a row, up to
+    `retry_max_s`.
     """
 
     def __init__(self, retry_s: float, retry_max_s: float) -> None:
@@ -47,7 +48,7 @@ class Schedule:
         return name in self._items
 
     def add(self, name: str, at: float) -> None:
-        """Does nothing if the item exists."""
+        """Add an item, unless it exists."""
         if name not in self._items:
             self._set(name, ScheduledItem(at))
 

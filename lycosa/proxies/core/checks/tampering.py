@@ -28,7 +28,7 @@ HOPS = frozenset({
 
 
 def request_changes(seen: SeenRequest, direct: SeenRequest) -> list[str]:
-    """Return the changes to the headers of a request, compared with one without a proxy."""
+    """Return the changes to the headers of a request. `direct`: a request without a proxy."""
     return _sorted(_differences("request", dict(direct.fields), dict(seen.fields)))
 
 
@@ -49,7 +49,7 @@ def _differences(what: str, before: Mapping[str, str], after: Mapping[str, str])
 
 
 def _shown(name: str) -> str:
-    """Remove control characters from a header's name: the proxy may have made it up."""
+    """Replace all but printable ASCII in a header's name: the proxy may have made it up."""
     return "".join(each if each.isascii() and each.isprintable() else "?" for each in name[:NAME_MAX])
 
 

@@ -22,9 +22,9 @@ DEFAULT_PORTS = "80,443,1024-65535"
 class NamePolicy(StrEnum):
     """What the gateway does with a host name.
 
-    check   resolves it, and refuses it if any address is private
-    pin     like check, and sends the address instead of the name to the proxy, which can then use no other address
-    trust   does not check the name: for proxies in other networks, whose private addresses need no protection
+    check   resolve it, and refuse it if any address is private
+    pin     like check, then send the proxy the address instead of the name, so that it can use no other address
+    trust   do not check it: for proxies in other networks, whose private addresses need no protection
     """
 
     CHECK = "check"

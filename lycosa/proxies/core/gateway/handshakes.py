@@ -65,7 +65,7 @@ def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
 
 
 class ConnectHandshake(Handshake):
-    """The login is sent at once, without waiting for a challenge."""
+    """CONNECT, with the login at once, without waiting for a challenge."""
 
     def __init__(self, to: Destination, login: bytes) -> None:
         authority = to.authority.encode()

@@ -49,7 +49,7 @@ LOGIN_FAILED = "unknown user name or wrong password"
 class GatewayUser:
     """An account and what its client requests.
 
-    An empty `site`: the domain of the requested host. `sticky_s` in seconds; 0: the policy's session time.
+    An empty `site` means the domain of the requested host, and `sticky_s` 0 the session time of the policy.
     """
 
     account: str = ""

@@ -1,8 +1,8 @@
-"""What responses and errors of other HTTP clients say about the proxy they came through.
+"""Judges a proxy by the responses and errors of other HTTP clients.
 
 Responses are read by their attributes: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
-`headers`, `url`, and `content` or `body` if it has been read. Exceptions are identified by the names of their classes
-and base classes, so none of the clients has to be installed.
+`headers`, `url`, and `content` or `body` if already read. Exceptions are identified by the names of their classes and
+base classes, so that no client has to be installed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ BLAMES = {
     "ClientPayloadError": Blame.MISS,  # aiohttp
     "HTTPException": Blame.MISS,  # http.client
 }
-"""By the name of the exception's class; the most derived class takes precedence."""
+"""By the name of the exception's class, or else of its nearest base class."""
 
 PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
 CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
-"""The response to CONNECT in messages of httpx and requests; aiohttp has its status in `status`."""
+"""Finds the status of the response to CONNECT in error messages of httpx and requests; errors of aiohttp have it in
+`status`.
+"""
 
 LATENCY_MAX_S = 3600.0
 CAUSES_MAX = 5
@@ -61,7 +63,7 @@ def outcome_of_response(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return the outcome of a response of any client, or of a bare status. Raises `UsageError`."""
+    """Return the outcome of a response or a bare status. Raises `UsageError` for anything else."""
     status = _status(response)
     headers = getattr(response, "headers", None)
     fields = {str(name).lower(): str(value) for name, value in _items(headers)}

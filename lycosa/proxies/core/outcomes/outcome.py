@@ -50,7 +50,7 @@ RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
 LOGIN_STATUSES = frozenset({401, 407})
-"""A CONNECT with a wrong login gets 407, from some proxies 401."""
+"""Responses to a CONNECT with a wrong login: 407, from some proxies 401."""
 
 NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
 SITE_STATUSES = frozenset({403, 429})
@@ -92,11 +92,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """Assigns the blame for some responses of a site. All conditions must hold; unset ones always do.
+    """Assigns the blame for some responses of a site. All conditions that are set must hold.
 
-    `statuses`: the response has one of these. `body`: a pattern in the first SEARCHED_MAX bytes of the body.
-    `location`: a pattern in the URL of the response, or in the URL to which it redirects. `shorter`, `longer`: the body
-    has fewer, or more, bytes.
+    `statuses`: the response has one of them. `body`: a pattern in the first SEARCHED_MAX bytes of the body. `location`:
+    a pattern in the response's URL or in the URL it redirects to. `shorter`, `longer`: the body has fewer, or more,
+    bytes.
     """
 
     blame: Blame
@@ -142,7 +142,7 @@ def judge(
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:
-    """Return the outcome of a response. `headers`: by lower-case name. `locations`: its URL, and where it redirects."""
+    """Return the outcome of a response. `headers`: by lower-case name. `locations`: its URL and its redirect target."""
     rest_s = parse_retry_after(headers.get("retry-after", ""), now)
     for rule in rules:
         if rule.matches(status, body, locations):
@@ -200,9 +200,9 @@ def _blame_of(error: FetchError) -> Blame:
 
 
 def _blame_of_connect(error: ConnectFailed) -> Blame:
-    """Return the blame for a failed connection, by the message of the error (`http/curl/errors.py`).
+    """Return the blame for a failed connection, by the error's message (`http/curl/errors.py`).
 
-    After CONNECT, 5xx means that the proxy could not reach the site, and 403 that it refused to.
+    In a response to CONNECT, 5xx means that the proxy could not reach the site, and 403 that it refused to.
     """
     reason = str(error)
     if reason == NOT_FOUND:  # resolved by us, for SOCKS proxies that need an address

@@ -1,6 +1,6 @@
-"""The duration of a cool-down: exponential with full jitter, so proxies that failed together do not return together.
+"""The duration of a cool-down: exponential with full jitter (Exponential Backoff And Jitter, M. Brooker 2015).
 
-(Exponential Backoff And Jitter, M. Brooker 2015.)
+Because of the jitter, proxies that failed together do not return together.
 """
 
 from __future__ import annotations

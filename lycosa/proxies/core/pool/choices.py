@@ -14,7 +14,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
 CHOICES_MAX = 20
 
 TARGETS_MAX = 1_000
-"""Beyond it the least recently used target is forgotten."""
+"""Beyond this number, the least recently used target is forgotten."""
 
 WAIT_SHOWN_S = 0.05
 """Shorter waits are not mentioned."""
@@ -77,7 +77,7 @@ class Choices:
         return choice
 
     def of(self, target: str, client: str = "") -> list[LeaseChoice]:
-        """Return the choices of a target, newest first, or only those of one client."""
+        """Return the choices of a target, or only those of one client, newest first."""
         return [each for each in reversed(self._targets.get(target, ())) if client in ("", each.client)]
 
 

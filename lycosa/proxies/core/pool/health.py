@@ -18,13 +18,13 @@ DOWN_MAX_S = 3600.0
 DOWN_MAX_S."""
 
 DOWNS_MAX = 5
-"""After this number of failures in a row a proxy is dead, until a check revives it.
+"""After this number of failures in a row, a proxy is dead until a check revives it.
 
 If no proxy was reached since the previous failure, our own network is probably down. The count then stays below
-DOWNS_MAX. Otherwise an outage of our network would mark all proxies as dead, for good if there are no checks."""
+DOWNS_MAX, because an outage of our network must not mark all proxies as dead: without checks they would stay dead."""
 
 UNCHECKED = "not checked yet"
-"""The reason why a new proxy is dead if it must be checked before use."""
+"""The reason of a new proxy that counts as dead until its first check."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
 """Every check also reports REACHED under NO_PROXY_KEY: the judge (the server to which checks send their requests)

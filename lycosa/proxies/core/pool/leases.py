@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lycosa.core.recent_dict import RecentDict
 
 SESSIONS_MAX = 100_000
-"""Beyond it the least recently used session of a target is forgotten."""
+"""Beyond this number, the least recently used session of a target is forgotten."""
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
 """A renewal leaves the old deadline in the heap. The heap is rebuilt when it has more than OUTDATED_FACTOR deadlines

@@ -1,15 +1,15 @@
 """The order in which the members of a target are leased. Ready members are sorted by rank, waiting members by time.
 
-The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a
-member back by its cost. In the long run a proxy that is worth twice as much is used twice as often, and none is
-starved. A new member, or one whose cool-down has ended, starts at the virtual time (the highest rank leased so far).
-Starting at zero, it would take all the load until it had caught up.
+The order is fair queueing (Demers, Keshav, Shenker 1989): each use raises the rank of a member by its cost. In the long
+run a proxy with half the cost is used twice as often, and none is starved. A new member, or one whose cool-down has
+ended, starts at the virtual time (the highest rank leased so far). Otherwise it would take all the load until it had
+caught up.
 
-To vary the order, the proxy to lease is drawn at random from the front: the first quarter of the ready members, at
-least one and at most DRAW_MAX.
+To vary the order, the proxy to lease is drawn at random from the first quarter of the ready members, at least one and
+at most DRAW_MAX.
 
-A proxy on trial whose uses have all failed comes last in its tier: it is tried again only when no better proxy is free.
-A dearer tier is used only when no cheaper proxy is usable.
+A proxy on trial whose uses have all failed comes last in its tier: it is tried only when no better proxy is free. A
+dearer tier is used only when no cheaper proxy is usable.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class UseOrder:
         return None
 
     def draw_size(self, tier: int) -> int:
-        """Return from how many ready members of a tier the proxy to lease is drawn."""
+        """Return the number of ready members of a tier from which the next proxy is drawn."""
         ready = self._ready[tier]
         has_failing = ready and ready[-1][0] >= LAST
         count = (bisect_left(ready, (LAST, "")) if has_failing else 0) or len(ready)
@@ -112,7 +112,7 @@ class UseOrder:
     def first(
         self, tier: int, count: int, fits: Callable[[ProxyTargetState], bool] | None, members: Members
     ) -> list[ProxyTargetState]:
-        """Return the first fitting ready members of a tier, in order."""
+        """Return the first `count` ready members of a tier that fit, in order."""
         ready = self._ready[tier]
         if fits is None:
             return [members[key] for _, key in ready[:count]]

@@ -1,11 +1,11 @@
 """How long to wait for a proxy, and when a crawl must end because no proxy works. Times in unix seconds.
 
 If a target got leases recently, a proxy will be free soon: a request waits and keeps its slot in the crawl. Otherwise
-it retries from time to time, and other targets use the slot. `WaitQueueStats` decides this, and how many requests may
-wait.
+the request retries from time to time, and other targets use the slot. `WaitQueueStats` decides this, and how many
+requests may wait.
 
-`Outage` measures how long no working proxy has been available for any target. An outage is reported once; if it lasts
-too long, the crawl ends. Only a response through a proxy ends an outage: a leased proxy may be dead too.
+`Outage` measures how long no target has had a working proxy. An outage is reported once; if it lasts too long, the
+crawl ends. Only a response through a proxy ends an outage, because a leased proxy may be dead.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ IDLE_WAIT_S = 1.0
 """Seconds to wait if the last lease is older, or there was none."""
 
 QUEUE_S = 0.1
-"""As many requests with the same session and tags may wait for a proxy as their target serves in this many seconds, at
+"""Requests of one target with the same session and tags may wait if the target serves all of them within this time, at
 its current rate of leases. Further requests retry after half of this time."""
 
 QUEUE_MIN = 8
-"""This many of them may always wait: a pool on a server takes a while to respond."""
+"""This many requests may always wait, because a pool on a server takes a while to respond."""
 
 RATE_S = 1.0
 """The window in which the leases of a target are counted."""
@@ -41,7 +41,7 @@ RETRY_MIN_S, RETRY_MAX_S = 1.0, 30.0
 """After a failed wait, a request retries after a quarter of the time since the last lease, within these bounds."""
 
 TARGETS_MAX = 10_000
-"""Beyond it the least recently used target is forgotten."""
+"""Beyond this number, the least recently used target is forgotten."""
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class WaitQueueStats:
                 del waiting[which]
 
     def retry_s(self, target: str, began: float, now: float) -> float:
-        """Return in how many seconds to retry after a wait since `began` failed."""
+        """Return the seconds until the next try, after a wait since `began` failed."""
         return min(max((now - self._of(target, began).since) / 4, RETRY_MIN_S), RETRY_MAX_S)
 
     def _of(self, target: str, now: float) -> TargetWaitStats:

@@ -1,6 +1,6 @@
 """The proxy pool: a global pool of all proxies, sorted by latency, from which the pool of each target is filled.
 
-A proxy may be leased for many targets at once. Only whether it can be reached matters to all of them.
+A proxy may be leased for many targets at once. The targets share only the global facts about it (`ProxyFacts`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
-"""Beyond it a new target replaces the least recently used one without leases, if there is any."""
+"""Beyond this number, a new target replaces the least recently used one without leases, if any."""
 
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
-"""Dead proxies that one call forgets: it must not block for long."""
+"""Maximum number of dead proxies to forget per call, which must not block for long."""
 
 PRICES_MAX = 1_000
-"""Distinct prices. Beyond it a proxy with a new price gets the tier of the next higher price."""
+"""Beyond this number of distinct prices, a proxy with a new price gets the tier of the next higher price."""
 
 KINDS_MAX = 1_000
-"""Kinds of requests for which a target is marked as filled. Beyond it all marks are removed."""
+"""Maximum number of kinds of requests for which a target is marked as filled. Beyond it, all marks are removed."""
 
 RECORD_MAX = 1_000
-"""Proxies in one record of the journal."""
+"""Maximum number of proxies in one journal record."""
 
 ROTATING, NO = "rotating", "no"
 """A proxy with the tag ROTATING changes its exit address, so no other proxy shares its bans. The value NO means that
@@ -208,7 +208,7 @@ class GlobalPool:
             self._by_latency.add(known.sort_latency_s(), proxy.key)
 
     def prices(self) -> list[tuple[float, float]]:
-        """Return all known prices, at most PRICES_MAX, ascending: a tier is an index into them."""
+        """Return all known prices, ascending, at most PRICES_MAX. A tier is an index into them."""
         return list(self._prices)
 
     def nearest(self) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""The guard against cascading bans: if the load of a banned proxy moved to the others, they would be banned, too.
+"""Prevents cascading bans: if the load of a banned proxy moved to the others, they would be banned, too.
 
-Normally the proxies of a target are used as fast as requests arrive, one lease at a time, and the guard measures how
-fast each was used recently. When a proxy is lost (a ban, no connection), that rate becomes the limit of the others: the
-target slows down by the share of the lost proxy. While there is a limit, further losses do not change it: requests then
-wait for proxies that do not respond, so the measured rate says nothing about the rate that the site accepts. A proxy
-that never worked for this target had no load, so its loss sets no limit.
+Normally the proxies of a target are used as fast as requests arrive, and the guard measures the recent rate per proxy.
+When a proxy is lost (a ban, no connection), that rate becomes the limit of the others, so the target slows down by the
+share of the lost proxy. While the limit holds, further losses do not change it: requests then wait for proxies that do
+not respond, so the measured rate does not show which rate the site accepts. A proxy that never worked for this target
+had no load, so its loss sets no limit.
 
 After BAN_HOLD_S without a further ban, or DOWN_HOLD_S without a failure, the limit fades: the minimum interval is
 halved every FADE_S.
@@ -33,8 +33,8 @@ INTERVAL_MAX_S = 5.0
 class RateGuard:
     """The rate limit of one target. Times in unix seconds.
 
-    `count` leases have started since `since`. `each_s`: the mean interval between two leases of one proxy, measured
-    over the last windows. `limit_s`: the minimum interval, which applies until `held_until` and then fades.
+    `count`: leases since `since`, the start of the window. `each_s`: mean interval between two leases of one proxy in
+    the last windows. `limit_s`: the minimum interval until `held_until`, after which it fades.
     """
 
     since: float = 0.0

@@ -26,7 +26,7 @@ DOWN_MAX_S = 60.0
 `cool_s` needs a DOWN_MAX_S, but it has no effect here. The global pool may set a longer cool-down."""
 
 NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
-"""Looking up the members of the enum would double the time of `_record`."""
+"""Names for speed: enum look-ups would double the time of `_record`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Wait(NamedTuple):
 
 
 class TargetPool:
-    """The pool of one target. `leaked` is the number of leases not released in time, `stale` that of late releases.
+    """The pool of one target. `leaked`: number of leases that expired. `stale`: number of late releases.
 
     `filled`: the kinds of requests for which no further proxies need to join.
     """
@@ -323,7 +323,7 @@ class TargetPool:
                 self.guard.proxy_lost(now, hold_s)
 
     def _place(self, member: ProxyTargetState, now: float) -> None:
-        """Make a member ready, or waiting if it becomes eligible later, unless it cannot be leased."""
+        """Make a member ready, or waiting if it becomes eligible later, or neither if it cannot be leased."""
         has_room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
         on_trial = member.half_open and member.lease_count
         if member.banned or member.facts.dead or not has_room or on_trial:

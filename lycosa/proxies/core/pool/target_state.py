@@ -143,7 +143,7 @@ class ProxyTargetState:
     def count_response(self, success: bool | None) -> None:
         """Count a response, and reduce the weight of older ones.
 
-        `success` is None if nobody is to blame, as for a 404 or the end of a tunnel: the proxy passed data on, so older
+        `success` is None for NOBODY, such as a 404 or the end of a tunnel: the proxy passed data on, so only older
         failures lose weight.
         """
         self.failures = self.failures * DECAY + (success is False)
@@ -159,9 +159,9 @@ class ProxyTargetState:
 
 
 def cool_down_like(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
-    """Let a proxy cool down until the last cool-down of a banned proxy at the same exit address ends.
+    """Let a proxy cool down as long as the banned proxies at its exit address. Return whether it was usable before.
 
-    `others`: the proxies at that address. Return whether the proxy was usable before.
+    `others`: the proxies at that address.
     """
     banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:

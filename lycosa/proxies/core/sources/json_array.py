@@ -21,7 +21,7 @@ ENTRY_MAX = 65_536
 """In characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Maximum number of strings, brackets and values before the array. Skipping them takes a second."""
+"""Maximum number of strings, brackets and values before the array. Skipping so many takes a second."""
 
 DIGITS_MAX = 20
 
@@ -73,7 +73,7 @@ def _refuse_invalid(text: str) -> None:
 
 
 class _Scanner:
-    """Finds values in valid JSON without decoding it. Values are returned as the index at which they start."""
+    """Finds values in valid JSON without decoding them. A value is returned as the index of its start."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -141,7 +141,7 @@ class _Scanner:
 
 
 def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
-    """Each entry is decoded from a window, which limits its length."""
+    """Decode each entry from a window of the text, which limits the length of an entry."""
     line, counted = 1, 0
     start, window = 0, ""
     at = _skip_blanks(text, at + 1)

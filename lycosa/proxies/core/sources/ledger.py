@@ -2,7 +2,7 @@
 
 The grace period of a proxy (`keep_s`) starts with the first complete list that lacks it. At its end the proxy is
 removed, unless another source lists it or its grace period at another source still runs. A source that fails starts no
-grace period, but those that run continue. Proxies added by hand are not recorded, and stay.
+grace periods; running ones continue. Proxies added by hand are not recorded, and stay.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Ledger:
         self._sources[name].recalled.update(keys)
 
     def not_added(self, name: str, proxies: Iterable[Proxy]) -> None:
-        """These proxies could not be added to the pool. They are added with the next list."""
+        """Record proxies that could not be added to the pool. They are added with the next list."""
         self._sources[name].not_added.update(each.key for each in proxies)
 
     def forgotten(self, keys: Iterable[str]) -> None:
-        """The pool has forgotten these proxies as dead. Those in the next list are added again."""
+        """Record that the pool has forgotten proxies as dead. Those in the next list are added again."""
         removed = set(keys)
         for source in self._sources.values():
             source.recalled -= removed
@@ -57,7 +57,7 @@ class Ledger:
         return key in self._sources[name].forgotten
 
     def returned(self, proxies: Iterable[Proxy]) -> None:
-        """The pool has these proxies again."""
+        """Record that the pool has these proxies again."""
         back = {each.key for each in proxies}
         for source in self._sources.values():
             source.forgotten -= back

@@ -6,8 +6,8 @@
     http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
 
 `key=value` is a tag, unless the key is a price or `sessions`. `sessions=N` turns the line into N proxies, with s1 to sN
-in place of `{session}`. JSON is an array of addresses or of objects, or an object that holds such an array. Objects may
-use providers' usual names for host, port, login, scheme and country.
+in place of `{session}`. JSON is an array of addresses or objects, or an object that holds such an array. Objects may
+use the common names for host, port, login, scheme and country (KEYS).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LIST_MAX = 64_000_000
 """In characters."""
 
 PORT_SHOWN = 20
-"""Characters of an invalid port that errors show."""
+"""How many characters of an invalid port are shown in errors."""
 
 LINE_MAX = 8_192
 """In characters."""
 
 ENTRIES_MAX = 1_000_000
-"""Proxies and faults of a list: one line may stand for many proxies."""
+"""Maximum number of proxies and faults of a list."""
 
 SESSIONS_MAX = 10_000
-"""Proxies that one line may stand for."""
+"""Maximum number of proxies for one line."""
 
 TAGS_MAX = 32
 VALUE_MAX = 100
@@ -69,7 +69,7 @@ class Fault(NamedTuple):
 
 
 def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
-    """Yield the proxies and faults of a list in order. Raises `BadProxy` if it is not a list."""
+    """Yield the proxies and faults of a list in order. Raises `BadProxy` if the text is not a list."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"the list has {len(text):,} characters: at most {LIST_MAX:,} are allowed")
     text = text.removeprefix("\ufeff")
@@ -122,7 +122,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
 
 
 def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
-    """JSON is often a single line, so a fault also names the number of the entry."""
+    """Yield faults with the number of their entry, because JSON is often a single line."""
     for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
@@ -148,7 +148,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
 
 
 def _complete(address: str, found: Mapping[str, str], scheme: str) -> str:
-    """Add a scheme or login from the JSON object (`found`) to an address that lacks one."""
+    """Add the scheme and login of the JSON object (`found`) if the address lacks them."""
     kind, _, place = address.rpartition("://")
     has_login = "@" in place or COLONS.fullmatch(place)
     login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login

@@ -47,7 +47,7 @@ PROXIES_MAX = 1_000_000
 """Maximum number of proxies of one source."""
 
 FAULTS_MAX = 100
-"""Faults that are reported for one answer. Further ones are only counted."""
+"""Maximum number of faults reported for one source. Further ones are only counted."""
 
 DEPTH_MAX = 20
 

@@ -10,7 +10,7 @@ from lycosa.storage.core.torrents.rules import PATTERN_MAX, CompilePattern, Patt
 from lycosa.storage.core.torrents.words import WordIndex, normalized, words_of
 
 TEXT_MAX = 256 * 1024
-"""Characters of names and paths that are searched in a torrent."""
+"""Maximum characters of a torrent's names and paths that are searched."""
 
 
 class _Rule(NamedTuple):

@@ -46,12 +46,13 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE = ("  ", " .", "\\")
-"""`clean_path` leaves a short path unchanged if its parts, each between two spaces, contain none of these strings, and
-no drive (C:)."""
+"""`clean_path` leaves short paths unchanged if no part begins with a drive (C:), and if none of these strings occurs
+in the parts, written in one line with a space before and after each part.
+"""
 
 
 def clean_text(text: str, max_length: int = NAME_MAX) -> str:
-    """Return the text as one line that can be shown; "" if nothing is left."""
+    """Return the text as one line that is safe to show; "" if nothing is left."""
     if not _is_plain(text):
         text = _SURROGATE.sub("\ufffd", text)
         text = _MARKS.sub(r"\1", _IDLE_JOINER.sub("", _INVISIBLE.sub("", text)))
@@ -86,7 +87,7 @@ def clean_stored_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _are_safe(joined: str, paths: Sequence[str]) -> bool:
-    """Return whether `clean_path` certainly leaves these paths unchanged. `joined` has the same paths, one per line."""
+    """Return whether `clean_path` would certainly not change these paths. `joined` has the paths, one per line."""
     if not _is_plain("".join(paths)):
         return False
     parts = joined.replace("/", "\n")
@@ -102,8 +103,8 @@ def _is_plain(text: str) -> bool:
 
 
 def bounded_files(files: Sequence[StoredFile]) -> tuple[StoredFile, ...]:
-    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes. The last entry stands for all
-    further files, and has their total size."""
+    """Return at most FILES_MAX files, whose paths have at most PATHS_BYTES_MAX bytes. If files are left out, a last
+    entry has their number and total size."""
     count = min(_fitting(files), len(files) if len(files) <= FILES_MAX else FILES_MAX - 1)
     if count == len(files):
         return tuple(files)

@@ -71,7 +71,7 @@ class ContentSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class CategorySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The category of a type with all of these tags and one of the resolutions, if there are any."""
+    """The section [[category]]. All `tags` must match, and one of the `resolutions`, if any."""
 
     number: int
     type: str

@@ -31,7 +31,7 @@ UNLISTED_MAX = 1 << 16
 _DIGEST = blake2b(digest_size=8, person=b"torrent word")
 _SEPARATORS = ((".", " "), ("_", " "), ("【", "["), ("】", "]"), ("\u00d7", "x"))
 _ASCII_WORDS = "".join(char if char.islower() or char.isdigit() else " " for char in map(chr, range(128)))
-"""The translation of ASCII characters that leaves words between spaces."""
+"""Translates ASCII characters so that only words and spaces are left."""
 _WORDS = re.compile(
     r"[a-z0-9\u00b5-\u00d6\u00d8-\u00f6\u00f8-\u10ff\u1200-\u1fff]+"
     r"|[\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u303c\u3041-\u309f\u30a1-\u30fa\u30fc-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]+"

@@ -1,4 +1,4 @@
-"""The leases of a crawl: the wait for one, renewals, releases in all cases, and reports of outages."""
+"""The leases of proxies in a crawl: how they are waited for, renewed and always released; reports of outages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
     async def scenario(leaser: ProxyLeaser, pool: SlowPool) -> None:
         await pool.add([A])
         lease = await leaser.acquire(SHOP)
-        with pytest.raises(NoProxyYet):  # waits longer than the lease without renewals
+        with pytest.raises(NoProxyYet):  # waits longer than the lease would last without renewals
             await leaser.acquire(SHOP)
         [view] = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
@@ -88,7 +88,7 @@ def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
         assert await lease_count(pool) == 0
         assert (await leaser.acquire(SHOP)).proxy == A
 
-    run(scenario, lease_s=0.3, wait_s=4.0)  # a request waits for a quarter of it
+    run(scenario, lease_s=0.3, wait_s=4.0)  # a request waits for at most a quarter of `wait_s`
 
 
 def test_a_lease_without_renewal_expires() -> None:

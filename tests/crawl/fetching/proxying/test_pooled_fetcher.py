@@ -1,4 +1,4 @@
-"""A transfer through a proxy of a pool: its lease ends with it, and its outcome is reported."""
+"""A transfer through a proxy of a pool: the lease of the proxy ends with the transfer, whose outcome is reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def lease_count(pool: LocalPool) -> int:
 
 
 def test_a_cancelled_transfer_releases_its_proxy() -> None:
-    """It reports no outcome."""
+    """A cancelled transfer reports no outcome."""
 
     async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         task = asyncio.create_task(fetcher.fetch(Request(server.url())))
@@ -113,7 +113,7 @@ def test_rules_about_bodies_apply_only_to_bodies_that_were_read() -> None:
     run(scenario, SHORT, tries=1)
 
 
-def test_only_the_fetcher_gets_the_login() -> None:
+def test_only_the_fetcher_gets_the_login_of_a_proxy() -> None:
     async def scenario(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         async with proxying(user="ann", password="secret") as proxy:
             await pool.remove([view.proxy.key for view in await pool.proxies()])

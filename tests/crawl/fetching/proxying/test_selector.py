@@ -29,7 +29,7 @@ def test_the_target_is_the_registrable_domain(url: str, target: str) -> None:
     assert target_of(Request(url)) == target
 
 
-def test_keys_of_meta_take_precedence() -> None:
+def test_keys_of_meta_take_precedence_over_the_domain_of_the_url() -> None:
     request = Request(
         "http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}}
     )

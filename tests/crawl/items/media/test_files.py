@@ -208,7 +208,7 @@ def test_a_url_of_several_items_is_downloaded_once(tmp_path: Path, monkeypatch: 
             items = [{"file_urls": [url, url + "#x", url]} for _ in range(5)]
             tasks = [asyncio.create_task(pipeline.process_item(item)) for item in items]
             await requested.wait()
-            tasks[0].cancel()  # it started the download, for which the others still wait
+            tasks[0].cancel()  # this task started the download, for which the others still wait
             gate.set()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             assert isinstance(ended[0], asyncio.CancelledError)
@@ -277,7 +277,7 @@ def test_with_deduplicate_equal_files_are_hard_links(tmp_path: Path) -> None:
             assert first != second
             assert first.read_bytes() == second.read_bytes() == data_of("a")
             nodes = len({first.stat().st_ino, second.stat().st_ino})
-            first.write_bytes(data_of("c"))  # of the same size: the record is wrong now
+            first.write_bytes(data_of("c"))  # the size is the same, but the recorded checksum is wrong now
             again = await pipeline.process_item({"file_urls": [server.url("/file/a?3")]})
             assert (folder / again["files"][0]["path"]).read_bytes() == data_of("a")
         tree(folder)
@@ -312,7 +312,7 @@ def test_failed_downloads_are_reported_and_the_item_is_kept(tmp_path: Path, capl
                 requested.add(tuple(sorted(server.paths())))
             assert len(requested) == 1  # failures are not requested again
             assert pipeline.info.stats.values["file_error_count"] == 12
-            assert caplog.text.count(f"{urls[0]}: status 404") == 1  # the second time it is only INFO
+            assert caplog.text.count(f"{urls[0]}: status 404") == 1  # the second failure is only logged as INFO
 
     asyncio.run(run())
     assert [good for good, _ in seen[:7]] == [False, False, False, True, False, False, False]
@@ -356,7 +356,7 @@ def test_a_file_that_is_too_large_leaves_nothing(stream: bool, tmp_path: Path) -
     assert tree(tmp_path) == {}
 
 
-def test_a_restarted_transfer_restarts_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_download_writes_the_file_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def breaks(x: Exchange) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(DATA)}\r\n\r\n".encode()
         await x.send(head + (DATA if x.tries() == 3 else b"wrong" * 999))
@@ -515,13 +515,13 @@ def test_links_within_the_store_and_unusual_names_are_allowed(tmp_path: Path) ->
 
     asyncio.run(run())
     assert (tmp_path / "real/a").read_bytes() == data_of("a")
-    assert not (tmp_path / "file").is_symlink()  # replaced, not written through
+    assert not (tmp_path / "file").is_symlink()  # the link was replaced; its target was not written
 
 
 # ------------------------------------------------------------------------------------------------ the store and kills
 
 
-def test_partial_files_of_killed_runs_are_removed_those_of_live_runs_are_not(tmp_path: Path) -> None:
+def test_partial_files_of_killed_runs_are_removed_but_those_of_live_runs_are_kept(tmp_path: Path) -> None:
     live = FolderStore(tmp_path)
     live.open()
     partial = live.new_file(100)
@@ -578,7 +578,7 @@ def test_a_store_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_store_is_opened_while_another_run_closes_it(tmp_path, monkeypatch):
-    """The other run removes the folder for partial files just after this one found it."""
+    """The other run removes the folder for partial files just after this run has found the folder."""
     mkdir, refused = os.mkdir, []
 
     def fail_once(path: str | Path, *arguments: Any) -> None:
@@ -643,7 +643,7 @@ KILLED = """
 """
 
 
-def test_after_kills_files_are_complete_and_recorded_ones_are_not_requested_again(tmp_path: Path) -> None:
+def test_after_kills_files_are_complete_and_recorded_files_are_not_requested_again(tmp_path: Path) -> None:
     with running() as server:
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), server.url("")]
         kills = 0
@@ -660,7 +660,7 @@ def test_after_kills_files_are_complete_and_recorded_ones_are_not_requested_agai
         assert kills == 4
         requested = server.paths()
     assert len(set(requested)) == 120
-    assert len(requested) <= 120 + 3 * kills  # at most the files of the page during which it was killed
+    assert len(requested) <= 120 + 3 * kills  # only files of interrupted pages are requested again
     assert len(tree(tmp_path / "store")) == 120
 
 
@@ -676,7 +676,7 @@ class MyFiles(FilesPipeline):
     FILES_URLS_FIELD = "docs"
 
 
-def test_settings_may_have_scrapys_names_ours_or_those_of_a_class(tmp_path: Path) -> None:
+def test_settings_may_have_scrapys_names_our_names_or_the_prefix_of_a_pipeline_class(tmp_path: Path) -> None:
     plain = settings_of(FilesPipeline, {"FILES_STORE": "a", "FILES_EXPIRES": 2})
     assert (plain.store, plain.expires_s, plain.urls_field, plain.result_field) == ("a", 172_800, "file_urls", "files")
     ours = {"FILES_STORE": "file:///a/b", "media_expires": None, "media_max_size": 5, "media_concurrency": 2}

@@ -115,7 +115,7 @@ def near(one: Any, other: Any) -> bool:
     ],
     ids=["rgb", "rgba", "webp", "palette", "palette, transparent", "gif", "cmyk", "bmp", "tiff"],
 )
-def test_other_images_are_converted_to_jpeg_on_white(data: bytes, right: Any, tmp_path: Path) -> None:
+def test_images_that_are_no_rgb_jpeg_are_converted_to_jpeg_on_white(data: bytes, right: Any, tmp_path: Path) -> None:
     ((good, result),) = download(tmp_path, data)
     assert good, result
     path = tmp_path / result["path"]

@@ -182,7 +182,7 @@ def test_pieces_of_lost_peers_are_bounded():
         for piece in assembly.assign(peer, 2 + number % 3):
             assembly.receive(peer, piece, bytes(PIECE_BYTES))
         assembly.remove_peer(peer)
-    assert assembly.held_bytes == 4 * PIECE_BYTES, "the most that one of them left"
+    assert assembly.held_bytes == 4 * PIECE_BYTES, "without peers, only the candidate with the most pieces is kept"
     assert assembly.assign("a", 8) == [0, 1, 2]
 
 

@@ -106,7 +106,7 @@ def test_the_port_of_our_node_is_sent_to_peers_with_a_node():
 
 
 @pytest.mark.parametrize(("port", "reserved"), [(None, b"\0\0\0\0\0\x10\0\1"), (6881, b"\0\0\0\0\0\x10\0\0")])
-def test_the_port_is_not_sent_without_a_node_on_both_sides(port, reserved):
+def test_the_port_is_not_sent_without_a_dht_node_on_both_sides(port, reserved):
     conversation = connected(dht_port=port)
     conversation.bytes_to_send()
     conversation.receive_bytes(handshake(reserved=reserved), 0.0)
@@ -158,7 +158,7 @@ def test_bytes_fed_in_parts_give_the_same_result(step):
 
 
 @given(st.randoms(use_true_random=False), st.binary(max_size=300), st.integers(1, 100))
-def test_damaged_conversations_end_with_one_error_whole_and_in_parts(chance: random.Random, noise: bytes, step: int):
+def test_a_damaged_conversation_has_the_same_outcome_whole_and_in_parts(chance: random.Random, noise: bytes, step: int):
     sent = bytearray(handshake() + extensions() + data(0, b"x" * 99) + reject(1) + raw(9, b"\0\1") + noise)
     for _ in range(chance.randrange(4)):
         sent[chance.randrange(len(sent))] = chance.randrange(256)
@@ -201,7 +201,7 @@ def test_another_protocol_is_refused_at_its_first_bytes():
         (2**63, THEIR_ID, PeerFailure.TOO_LARGE),
     ],
 )
-def test_a_peer_that_offers_no_metadata_we_accept(size, number, reason):
+def test_a_peer_that_offers_no_acceptable_metadata_is_refused(size, number, reason):
     assert fails(connected(), handshake() + extensions(size, number)) is reason
 
 
@@ -220,7 +220,7 @@ def test_the_last_piece_may_have_16_384_bytes():
     assert conversation.next_event() == PieceReceived(1, b"x" * 16_384)
 
 
-def test_two_sizes_of_the_metadata_are_refused():
+def test_a_piece_that_states_another_size_of_the_metadata_is_refused():
     assert fails(ready(0), data(0, b"x" * PIECE_BYTES, total=40_001)) is PeerFailure.PROTOCOL
 
 
@@ -236,7 +236,7 @@ def test_a_metadata_message_of_an_unknown_type_is_ignored():
     assert (conversation.next_event(), conversation.requests_free) == (None, REQUESTS_MAX - 1)
 
 
-def test_a_rejected_piece_is_reported_and_can_be_requested_elsewhere():
+def test_a_rejected_piece_is_reported_and_its_request_is_free_again():
     conversation = ready(1)
     conversation.receive_bytes(reject(1), 0.0)
     assert conversation.next_event() == PieceRejected(1)
@@ -287,7 +287,7 @@ def test_each_stage_has_its_deadline(enter, stage, after_s):
     assert error.value.reason is PeerFailure.TIMEOUT
 
 
-def test_a_slow_handshake_has_no_more_time_for_each_byte():
+def test_a_byte_of_a_slow_handshake_does_not_extend_the_deadline():
     conversation = connected()
     for second, byte in enumerate(handshake()[:5]):
         conversation.receive_bytes(bytes([byte]), float(second))

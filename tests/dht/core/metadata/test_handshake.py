@@ -1,4 +1,4 @@
-"""The 68 bytes of BEP 3, with the reserved bits of BEPs 5, 10 and 52."""
+"""The handshake of peers: the 68 bytes of BEP 3, with the reserved bits of BEPs 5, 10 and 52."""
 
 from __future__ import annotations
 

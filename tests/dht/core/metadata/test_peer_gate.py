@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lycosa.dht.core.endpoints import AllowedNetworks, pack
+from lycosa.dht.core.metadata import peer_gate
 from lycosa.dht.core.metadata.failures import PeerFailure
-from lycosa.dht.core.metadata.peer_gate import BAN_S, PAUSE_MAX_S, PAUSE_S, PAUSED_MAX, PeerGate
+from lycosa.dht.core.metadata.peer_gate import BAN_S, PAUSE_MAX_S, PAUSE_S, PeerGate
 
 PEER, NEIGHBOUR = pack("8.8.8.8", 6881), pack("8.8.8.8", 6882)
 
@@ -36,7 +37,7 @@ def test_a_host_is_busy_while_a_connection_is_open_whatever_the_port():
     assert not gate.is_busy(NEIGHBOUR)
 
 
-def test_addresses_of_one_64_are_one_host():
+def test_ipv6_addresses_with_the_same_64_bit_prefix_are_one_host():
     gate = PeerGate()
     gate.open(pack("2001:470::1", 1), 0.0)
     assert gate.is_busy(pack("2001:470::ffff", 9))
@@ -48,13 +49,13 @@ def test_a_host_gets_at_most_ten_connections_in_any_minute():
     opened: list[float] = []
     for tenth in range(3000):
         now = tenth / 10
-        endpoint = pack("8.8.8.8", 1 + tenth)  # forged announces have any port
+        endpoint = pack("8.8.8.8", 1 + tenth)  # forged announces may have any port
         if gate.open(endpoint, now) is None:
             opened.append(now)
             gate.close(endpoint, PeerFailure.NO_METADATA, now)
     in_a_minute = [sum(start <= each < start + 60 for each in opened) for start in opened]
     assert max(in_a_minute) <= 10
-    assert len(opened) >= 5 * 5, "the rate goes on"
+    assert len(opened) >= 5 * 5, "the host gets connections in every later minute, too"
 
 
 @pytest.mark.parametrize("failure", [PeerFailure.UNREACHABLE, PeerFailure.TIMEOUT, PeerFailure.PROTOCOL])
@@ -79,7 +80,7 @@ def test_only_the_peer_is_paused_not_its_host():
     assert gate.open(NEIGHBOUR, 1.0) is None
 
 
-def test_success_ends_the_pauses():
+def test_after_a_success_the_pauses_are_short_again():
     gate = PeerGate()
     for now, failure in ((0.0, PeerFailure.TIMEOUT), (100.0, None), (200.0, PeerFailure.TIMEOUT)):
         assert gate.open(PEER, now) is None
@@ -106,8 +107,13 @@ def test_failures_about_one_torrent_do_not_count(failure):
     assert gate.open(PEER, 0.0) is None
 
 
-def test_remembered_peers_and_hosts_are_bounded():
-    gate = PeerGate()
-    for number in range(PAUSED_MAX + 1000):
-        gate.close((0x08000000 + number).to_bytes(4) + b"\x1a\xe1", PeerFailure.TIMEOUT, 0.0)
-    assert len(gate._paused) == PAUSED_MAX
+def test_remembered_peers_and_hosts_are_bounded(monkeypatch):
+    monkeypatch.setattr(peer_gate, "PAUSED_MAX", 50)
+    monkeypatch.setattr(peer_gate, "HOSTS_MAX", 200)
+    gate, opened = PeerGate(), []
+    for number in range(1000):
+        endpoint = pack(f"8.8.{number // 250}.{number % 250}", 6881)
+        opened.append(gate.open(endpoint, 0.0))
+        gate.close(endpoint, PeerFailure.TIMEOUT if number % 2 else PeerFailure.FLOOD, 0.0)
+    assert (len(gate._paused), len(gate._banned)) == (50, 50)
+    assert opened == [None] * 100 + [PeerFailure.LIMITED] * 900, "half of the table, for hosts of the current minute"

@@ -20,7 +20,7 @@ def node(number: int, ip: str = "") -> Contact:
 
 
 def run(lookup: Lookup, knows: dict[Contact, list[Contact]]) -> int:
-    """Answer until the lookup is over, as nodes that know these contacts. Return the number of queries."""
+    """Answer as nodes that know these contacts, until the lookup is over. Return the number of queries."""
     asked = 0
     while not lookup.is_finished():
         batch = lookup.to_ask()
@@ -31,7 +31,7 @@ def run(lookup: Lookup, knows: dict[Contact, list[Contact]]) -> int:
     return asked
 
 
-def test_it_queries_the_closest_first_three_at_a_time():
+def test_a_lookup_queries_the_closest_nodes_first_and_three_at_a_time():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in (9, 2, 7, 1, 5)])
     assert lookup.to_ask() == [node(1), node(2), node(5)]
     assert lookup.to_ask() == []
@@ -39,7 +39,7 @@ def test_it_queries_the_closest_first_three_at_a_time():
     assert lookup.to_ask() == [node(7)]
 
 
-def test_it_ends_with_the_k_closest_of_all_nodes():
+def test_a_lookup_ends_with_the_k_closest_of_all_nodes():
     chance = random.Random(3)
     nodes = [node(number) for number in chance.sample(range(500), 200)]
     by_distance = sorted(nodes, key=lambda each: distance(each.id, TARGET))
@@ -50,12 +50,12 @@ def test_it_ends_with_the_k_closest_of_all_nodes():
     assert asked < 60
 
 
-def test_it_queries_no_node_beyond_the_k_closest_that_answered():
+def test_a_lookup_queries_no_node_beyond_the_k_closest_that_answered():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in range(30)])
     assert run(lookup, {}) <= K + ALPHA - 1
 
 
-def test_a_late_answer_does_not_delay_it_but_counts():
+def test_a_late_answer_does_not_delay_the_lookup_but_counts():
     lookup = Lookup(TARGET, OWN_ID, [node(number) for number in range(4)])
     assert lookup.to_ask() == [node(0), node(1), node(2)]
     lookup.stalled(node(0))
@@ -96,7 +96,7 @@ def test_ids_that_do_not_fit_their_address_do_not_count():
     assert [each.contact for each in lookup.closest_with_token()] == [node(number) for number in range(10, 18)]
 
 
-def test_one_network_gives_few_of_the_closest():
+def test_one_network_gives_only_two_of_the_closest_nodes():
     crowd = [node(number, ip=f"30.0.0.{number}") for number in range(1, 9)]
     others = [node(number) for number in range(20, 40)]
     lookup = Lookup(TARGET, OWN_ID, crowd + others)
@@ -143,13 +143,13 @@ def test_nodes_without_a_token_get_no_announce():
     assert lookup.closest_with_token() == [(node(1), b"t")]
 
 
-def test_it_never_queries_our_own_id():
+def test_a_lookup_never_queries_our_own_id():
     lookup = Lookup(TARGET, OWN_ID, [Contact(OWN_ID, pack("20.0.0.1", 1))])
     assert lookup.to_ask() == []
     assert lookup.is_finished()
 
 
-def test_an_endless_chain_of_closer_nodes_ends():
+def test_a_lookup_ends_despite_an_endless_chain_of_closer_nodes():
     lookup = Lookup(TARGET, OWN_ID, [node(60_000)])
     closer = iter(range(59_999, 0, -1))
     asked = 0
@@ -161,7 +161,7 @@ def test_an_endless_chain_of_closer_nodes_ends():
     assert len(lookup._candidates) <= CANDIDATES_MAX
 
 
-def test_a_peer_is_new_once():
+def test_each_peer_is_reported_as_new_only_once():
     lookup = Lookup(TARGET, OWN_ID, [])
     one, other = pack("20.0.0.1", 1), pack("20.0.0.2", 2)
     assert lookup.add_peers([one, one]) == [one]

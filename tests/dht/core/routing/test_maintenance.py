@@ -63,7 +63,7 @@ def test_a_node_joins_by_a_search_for_its_own_id():
     assert do(maintenance, table_of(0), 5.0) == [SearchChore(OWN_ID, join=True)]
 
 
-def test_without_contacts_it_joins_again_at_growing_intervals():
+def test_a_node_without_contacts_joins_again_at_growing_intervals():
     table, maintenance = table_of(0), joined(table_of(0))
     joins = []
     now = 0.0
@@ -152,7 +152,7 @@ def test_an_unreachable_node_refreshes_all_buckets():
     assert len(done) == len(table.changes())
 
 
-def test_with_another_id_it_joins_again():
+def test_a_node_with_another_id_joins_again():
     table = table_of(20)
     maintenance = joined(table)
     maintenance.moved(5.0)

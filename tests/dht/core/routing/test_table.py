@@ -15,7 +15,7 @@ LATER = GOOD_S + 1.0
 
 
 def contact(number: int, first: int = 0x80, ip: str = "") -> Contact:
-    """Return a contact whose id begins with this byte. Each one is in another network."""
+    """Return a contact whose id begins with this byte. Each contact is in another network."""
     return Contact(bytes([first, number]) + bytes(18), pack(ip or f"20.{number // 256}.{number % 256}.1", 6881))
 
 
@@ -57,7 +57,7 @@ def test_a_newcomer_waits_while_the_least_recently_heard_contact_is_pinged_twice
     assert contact(50) in table
 
 
-def test_while_they_answer_the_next_questionable_contact_is_pinged_until_all_are_good():
+def test_while_contacts_answer_the_next_questionable_contact_is_pinged_until_all_are_good():
     table = full_table()
     pinged = [table.responded(contact(50), LATER)]
     while pinged[-1] is not None:
@@ -116,7 +116,7 @@ def test_one_party_has_one_contact(one: Contact, other: Contact):
     assert list(table.contacts()) == [other]
 
 
-def test_contacts_of_a_local_network_stand_side_by_side():
+def test_a_local_network_may_have_several_contacts():
     table = RoutingTable(OWN_ID, 0.0, is_local=lambda endpoint: endpoint[0] == 127)
     for number in range(1, 5):
         table.responded(contact(number, ip=f"127.0.0.{number}"), 0.0)
@@ -130,15 +130,16 @@ def test_a_contact_that_answers_with_another_id_is_evicted_at_once():
     assert contact(3) not in table
 
 
-def test_a_secure_id_replaces_another_in_a_full_bucket():
+def test_a_secure_id_replaces_an_insecure_id_in_a_full_bucket():
     table = full_table(is_secure=lambda each: each.id[1] != 5)
     table.responded(contact(50), 1.0)
     assert contact(50) in table
     assert contact(5) not in table
 
 
-def test_a_secure_id_is_not_replaced_by_another_one():
-    table = full_table(is_secure=lambda each: each.id[1] < 50)
+@pytest.mark.parametrize("is_newcomer_secure", [False, True])
+def test_a_secure_id_is_not_replaced_by_another_id(is_newcomer_secure: bool):
+    table = full_table(is_secure=lambda each: each.id[1] < 50 or is_newcomer_secure)
     assert table.responded(contact(50), 1.0) is None
     assert contact(50) not in table
 
@@ -166,7 +167,7 @@ def test_bad_contacts_are_not_saved():
     assert len(table.save()) == K
 
 
-def test_with_another_own_id_the_contacts_stay():
+def test_the_contacts_stay_when_our_own_id_changes():
     table = full_table()
     before = set(table.contacts())
     table.rebase(b"\xff" * 20, 5.0)
@@ -174,7 +175,7 @@ def test_with_another_own_id_the_contacts_stay():
     assert set(table.contacts()) == before
 
 
-def test_an_answer_in_compact_form_forgets_a_contact_that_turned_questionable_or_bad():
+def test_an_answer_in_compact_form_omits_a_contact_that_turned_questionable_or_bad():
     table = full_table()
     target = contact(0).id
     assert contact(0).endpoint in table.closest_compact(target, 1.0)
@@ -187,7 +188,7 @@ def test_an_answer_in_compact_form_forgets_a_contact_that_turned_questionable_or
 
 
 @pytest.mark.parametrize("index", range(3))
-def test_a_target_in_a_bucket_is_in_its_range(index: int):
+def test_target_in_returns_an_id_in_the_range_of_the_bucket(index: int):
     table = RoutingTable(b"\x5a" * 20, 0.0)
     chance = random.Random(index)
     for number in range(200):
@@ -211,7 +212,7 @@ steps = st.lists(
 
 
 @given(steps=steps, own=st.binary(min_size=20, max_size=20))
-def test_whatever_happens_the_indexes_agree_and_the_closest_are_right(steps: list, own: bytes):
+def test_whatever_happens_the_indexes_agree_and_the_closest_contacts_are_right(steps: list, own: bytes):
     table = RoutingTable(own, 0.0, is_secure=lambda each: each.id[1] % 2 == 0)
     now = 0.0
     for verb, number, variant, pause in steps:

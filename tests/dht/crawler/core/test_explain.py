@@ -102,7 +102,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("facts", "answer", "lines"), CASES)
-def test_the_answer_in_one_word_and_in_sentences(facts: HashFacts, answer: Answer, lines: list[str]) -> None:
+def test_the_facts_about_an_infohash_give_an_answer_in_one_word_and_in_sentences(
+    facts: HashFacts, answer: Answer, lines: list[str]
+) -> None:
     assert answer_of(facts) is answer
     assert explain_infohash(facts, when) == lines
 
@@ -120,7 +122,7 @@ def test_a_fetched_torrent_that_is_not_in_the_store_is_private_or_was_removed(re
     assert explain_infohash(facts, when) == [text]
 
 
-def test_every_answer_is_given() -> None:
+def test_the_cases_cover_every_answer() -> None:
     assert {answer for _, answer, _ in CASES} == set(Answer)
 
 

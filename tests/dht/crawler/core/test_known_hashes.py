@@ -37,7 +37,7 @@ def test_stored_and_added_infohashes_are_known_and_the_disk_is_read_once() -> No
     assert {*disk.reads.values()} == {1}
 
 
-def test_a_fingerprint_is_not_found_across_two_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_span_two_adjacent_stored_fingerprints_are_no_match(monkeypatch: pytest.MonkeyPatch) -> None:
     infohash = HASHES[0]
     key = fingerprint(infohash).to_bytes(8)
     prefix, rest = key[:2], key[2:]

@@ -25,6 +25,6 @@ def test_a_home_router_sees_at_most_600_new_addresses_a_minute() -> None:
     assert HOME.new_addresses <= 600
 
 
-def test_torrents_of_a_day_follow_from_the_connections_and_a_sweep_from_the_samples() -> None:
+def test_torrents_per_day_follow_from_the_connections_and_sweep_hours_from_the_samples() -> None:
     assert (HOME.torrents_per_day, SERVER.torrents_per_day) == (80_640, 2_304_000)
     assert SERVER.sweep_hours(10_000_000) == pytest.approx(27.8, abs=0.1)

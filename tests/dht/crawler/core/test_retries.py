@@ -12,7 +12,7 @@ from lycosa.dht.crawler.core.retries import JITTER, POSTPONED_MAX_S, POSTPONED_S
 FAILURE = CrawlOutcome.NO_PEERS
 
 
-def test_each_failure_waits_longer_and_the_last_delay_stays() -> None:
+def test_the_delay_grows_with_each_failure_until_the_longest_delay_is_reached() -> None:
     delays = [retry_at(attempts, 1000.0, 0.0, FAILURE) - 1000.0 for attempts in range(len(RETRY_DELAYS_S) + 3)]
     assert delays[: len(RETRY_DELAYS_S)] == pytest.approx(RETRY_DELAYS_S, abs=1.0)
     assert delays[-1] == pytest.approx(RETRY_DELAYS_S[-1], abs=1.0)
@@ -24,7 +24,7 @@ def test_retries_are_spread() -> None:
 
 
 @pytest.mark.parametrize("failure", CrawlOutcome)
-def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome) -> None:
+def test_the_time_of_a_retry_encodes_why_the_last_try_failed(failure: CrawlOutcome) -> None:
     for attempts, now in ((0, 1_790_000_000.4999), (3, 1_790_000_000.9999), (20, 4_000_000_000.001)):
         at = retry_at(attempts, now, 0.123456, failure)
         assert at >= now + RETRY_DELAYS_S[0]
@@ -32,7 +32,7 @@ def test_the_time_of_a_retry_says_why_the_last_try_failed(failure: CrawlOutcome)
 
 
 def tries(*failures: CrawlOutcome) -> list[float]:
-    """Return the delays of successive tries that fail for this reason."""
+    """Return the delays after successive tries, each of which fails for the next of these reasons."""
     at, delays = 0.0, []
     for attempts, failure in enumerate(failures):
         now = 1_790_000_000.0 + attempts
@@ -54,6 +54,6 @@ def test_a_try_postponed_by_our_limits_does_not_count_as_a_failure() -> None:
     assert [delays[0], delays[21], delays[23]] == pytest.approx(RETRY_DELAYS_S[:3], abs=1.0)
 
 
-def test_other_times_have_no_reason() -> None:
+def test_no_reason_is_read_from_times_that_encode_none() -> None:
     assert last_failure(0.0) is None
     assert last_failure(1_790_000_000.999) is None

@@ -19,7 +19,7 @@ def test_a_host_with_invented_infohashes_is_distrusted_for_a_day_with_all_its_no
     assert trust.trusts(NODE, DISTRUST_S)
 
 
-def test_a_few_in_a_hundred_are_enough() -> None:
+def test_a_host_stays_trusted_if_a_few_in_a_hundred_of_its_infohashes_are_fetched() -> None:
     trust = SamplerTrust()
     for number in range(10 * TRIED_MIN):
         trust.tried(NODE, 0.0, fetched=number % 50 == 0)

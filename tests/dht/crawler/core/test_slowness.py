@@ -138,17 +138,17 @@ def test_a_store_that_does_not_answer_is_not_reported_as_slow() -> None:
 
 
 @pytest.mark.parametrize("brake", [Brake.NO_PEERS, Brake.KNOWN, Brake.SILENCE, Brake.LIMIT], ids=str)
-def test_what_happened_before_the_span_does_not_count(brake: Brake) -> None:
+def test_counts_reached_before_the_first_snapshot_do_not_explain_slowness(brake: Brake) -> None:
     now, _ = SLOW[brake]
     assert brake not in [each.brake for each in why_slow(replace(now, at=BEFORE.at), now)]
 
 
-def test_shares_of_few_cases_are_ignored() -> None:
+def test_shares_of_too_few_infohashes_and_queries_are_ignored() -> None:
     counts = {CrawlOutcome.SAMPLED: 50, CrawlOutcome.KNOWN: 50, CrawlOutcome.NO_PEERS: 10}
     assert why_slow(BEFORE, replace(FREE, counts=counts, answers_in=0, unanswered=40)) == []
 
 
-def test_tries_that_are_postponed_for_want_of_lookups_are_a_brake_even_after_the_last_of_them() -> None:
+def test_tries_postponed_for_want_of_lookups_are_a_brake_even_if_lookups_are_free_again() -> None:
     now = replace(FREE, counts=counting(NO_LOOKUP=60))
     text = "60 tries postponed, because the lookups of the minute are used up"
     assert why_slow(BEFORE, now) == [(Brake.LOOKUPS, text)]
@@ -160,7 +160,7 @@ def test_a_crawl_that_has_just_started_is_not_slow() -> None:
     assert why_slow(BEFORE, CrawlSnapshot(1001.0)) == []
 
 
-def test_the_first_seconds_are_explained_by_what_was_counted() -> None:
+def test_slowness_in_the_first_seconds_is_explained_by_the_counts_so_far() -> None:
     now = CrawlSnapshot(1003.0, {CrawlOutcome.TRIED: 68, CrawlOutcome.NO_LOOKUP: 65})
     assert [each.brake for each in why_slow(BEFORE, now)] == [Brake.LOOKUPS]
 

@@ -40,7 +40,7 @@ def test_the_rates_of_each_point_are_those_of_the_minute_before_it() -> None:
     assert found == [(30.0, 60.0), (60.0, 30.0), (90.0, 90.0), (300.0, 0.0)]
 
 
-def test_rates_are_over_a_minute_however_long_the_run() -> None:
+def test_rates_are_taken_over_the_last_minute_however_long_the_run_is() -> None:
     history = CrawlHistory()
     assert history.minute_ago(CrawlSnapshot(5.0)).at == 5.0
     for second in range(0, 100_000, 5):

@@ -113,7 +113,7 @@ def test_a_node_with_more_infohashes_is_queried_again_in_the_same_sweep_after_it
     assert min(nodes.asked.values()) >= 9
 
 
-def test_a_sweep_goes_on_at_its_position() -> None:
+def test_a_new_sweep_goes_on_at_the_position_of_an_earlier_one() -> None:
     nodes = Nodes(100, SEED)
     first = Sweep(0.0)
     nodes.run(first, 0.0, until=0.0, steps_max=50)
@@ -123,7 +123,7 @@ def test_a_sweep_goes_on_at_its_position() -> None:
     assert abs(second.coverage - first.coverage) < 1e-9
     nodes.asked_at.clear()
     nodes.run(second, 0.0, until=600.0)
-    assert len(before | set(nodes.asked)) >= 98  # a complete sweep misses as many nodes
+    assert len(before | set(nodes.asked)) >= 98  # a sweep without an interruption misses a few nodes, too
 
 
 def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
@@ -141,7 +141,7 @@ def test_the_position_does_not_pass_a_node_that_has_not_answered() -> None:
     assert sweep.position < 1 << POSITION_BITS
 
 
-def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_last_one() -> None:
+def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_slowest_lane() -> None:
     nodes = Nodes(3000, SEED, equal_distances=True)
     sweep = sweep_at_start(nodes)
     count = len(sweep._lanes)
@@ -157,7 +157,7 @@ def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_last_one(
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 62, 15, (1 << 62) - 1])
-def test_any_stored_position_begins_a_sweep(position: int) -> None:
+def test_a_sweep_can_begin_at_any_stored_position(position: int) -> None:
     nodes = Nodes(30, SEED)
     sweep = Sweep(0.0, position)
     nodes.run(sweep, 0.0, until=1200.0)
@@ -274,7 +274,7 @@ def test_a_query_that_our_node_was_too_busy_for_is_repeated_soon() -> None:
     assert [each.contact for each in asks(sweep, 3, AGAIN_MIN_S)] == nodes.contacts
 
 
-def test_without_nodes_it_searches_once_and_rests() -> None:
+def test_a_sweep_without_nodes_searches_and_rests_in_turn() -> None:
     nodes = Nodes(0, SEED)
     sweep = Sweep(0.0)
     nodes.run(sweep, 0.0, until=100.0)

@@ -11,19 +11,19 @@ def record(outside: str = "", **fields: Value) -> TorrentRecord:
     return to_torrent_record(encode(info), 7, outside)
 
 
-def test_names_in_an_old_encoding_are_read_together():
+def test_an_old_encoding_is_guessed_from_all_names_of_the_torrent_together():
     files: list[Value] = [{b"length": 1, b"path": ["第一集".encode("gbk"), "片头.mkv".encode("gbk")]}]
     found = record(name="西游记 国语中字".encode("gbk"), files=files)
     assert (found.name, found.files) == ("西游记 国语中字", (StoredFile("第一集/片头.mkv", 1),))
 
 
-def test_names_that_a_torrent_has_in_utf_8_besides_are_taken():
+def test_names_in_the_utf_8_fields_of_a_torrent_are_preferred():
     file: Value = {b"length": 1, b"path": [b"\xff"], b"path.utf-8": ["電影.mkv".encode()]}
     found = record(**{"name": b"\xff", "name.utf-8": "電影".encode(), "files": [file]})
     assert (found.name, found.files) == ("電影", (StoredFile("電影.mkv", 1),))
 
 
-def test_utf_8_names_that_are_none_are_not_taken():
+def test_empty_and_invalid_utf_8_names_are_not_taken():
     file: Value = {b"length": 1, b"path": [b"a.mkv"], b"path.utf-8": [b"\xff"]}
     found = record(**{"name": b"good", "name.utf-8": b"", "files": [file]})
     assert (found.name, found.files) == ("good", (StoredFile("a.mkv", 1),))

@@ -82,7 +82,7 @@ def test_random_histories_run_each_item_once_at_a_time_and_keep_the_heap_small()
         if running and rng.random() < 0.3:
             done = running.pop()
             schedule.finish(done, now, rng.random(), 10, success=rng.random() < 0.5)
-        if rng.random() < 0.3:  # leaves an outdated entry behind
+        if rng.random() < 0.3:  # leaves an outdated entry in the heap
             schedule.remove(name)
             running.discard(name)
             schedule.add(name, now + 1000 * rng.random())

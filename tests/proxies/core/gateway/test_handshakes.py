@@ -16,9 +16,9 @@ NAME, V4, V6 = Destination("shop.example", 443), Destination("93.184.216.34", 80
 
 
 def run_handshake(url: str, to: Destination, answers: list[bytes]) -> tuple[list[bytes], bytes]:
-    """Run a handshake with these replies, received byte by byte. Return what was sent, and the rest.
+    """Run a handshake with these replies, received byte by byte. Return the sent messages, and the bytes after the end.
 
-    Run it again with the last reply and more bytes received at once.
+    Then run the handshake again, and receive the last reply together with more bytes.
     """
     handshake = handshake_for(parse_proxy(url), to)
     sent = [handshake.opening]
@@ -66,6 +66,7 @@ def test_connect_sends_the_login_and_skips_interim_responses():
     ],
 )
 def test_a_refused_connect_raises_with_the_status(answer: bytes, behind: bool, words: str):
+    # `behind`: whether the failure is behind the proxy, so that the proxy itself was reached.
     error = failure_of("http://ann:secret@p.example:1", NAME, [answer] if len(answer) < 1000 else [answer, b"x"])
     assert error.reached is behind
     assert words in str(error)

@@ -90,7 +90,7 @@ def timed(**times: Any) -> SimpleNamespace:
     [
         (timed(elapsed=timedelta(milliseconds=250)), 0.25),  # requests, httpx
         (timed(elapsed=0.25), 0.25),  # curl_cffi
-        (timed(elapsed=timedelta(0)), None),  # not sent by requests
+        (timed(elapsed=timedelta(0)), None),  # the initial value in requests, before anything was received
         (timed(elapsed="soon"), None),
         (timed(elapsed=1e9), None),
         (timed(latency_s=0.1, elapsed=timedelta(seconds=1)), 0.1),
@@ -106,7 +106,7 @@ def test_the_latency_of_a_response_is_read(response: Any, latency_s: float | Non
 
 
 @pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
-def test_other_objects_are_refused(response: Any) -> None:
+def test_objects_that_are_no_responses_are_refused(response: Any) -> None:
     with pytest.raises(UsageError, match="is not a response: report a response, its status, or an exception"):
         outcome_of_response(response)
 

@@ -1,4 +1,4 @@
-"""The outcome of a response: the table of the module, and the rules of users."""
+"""The outcome of a response: the table in the docstring of the module `outcome`, and the rules of users."""
 
 from __future__ import annotations
 

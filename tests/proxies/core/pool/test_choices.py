@@ -48,7 +48,7 @@ def test_the_result_of_a_choice_as_text(outcomes: list[Outcome], result: str) ->
     assert choice.result == "released too late"
 
 
-def test_the_last_choices_are_kept_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_choices_of_a_target_are_kept_and_can_be_read_by_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TARGETS_MAX", 2)
     now = [0.0]
     choices = Choices(lambda: now[0])

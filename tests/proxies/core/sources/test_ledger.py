@@ -32,7 +32,7 @@ def test_proxies_no_longer_listed_expire() -> None:
     assert ledger.pop_expired("one", 60.0, 999.0) == ([], []), "each proxy expires once"
 
 
-def test_without_a_list_nothing_expires() -> None:
+def test_nothing_expires_without_a_newer_list() -> None:
     ledger = Ledger(["one"])
     ledger.update("one", [A, B], 0.0)
     assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])
@@ -46,7 +46,7 @@ def test_a_proxy_listed_again_in_time_stays() -> None:
     assert ledger.pop_expired("one", 5.0, 1e9) == ([], [])
 
 
-def test_a_proxy_of_another_source_stays_with_the_tags_of_that_source() -> None:
+def test_a_proxy_that_a_second_source_still_lists_stays_and_gets_the_tags_of_that_source() -> None:
     ledger = Ledger(["one", "two"])
     mine, theirs = tagged(A, source="one"), tagged(A, source="two")
     assert ledger.update("one", [mine], 0.0) == [mine]
@@ -100,19 +100,21 @@ def test_forgotten_proxies_are_added_again_while_they_are_listed() -> None:
     assert ledger.update("one", [B], 1.0) == [B]
     assert [ledger.was_forgotten("one", each.key) for each in (A, B)] == [False, True]
     ledger.returned([B])
-    assert ledger.update("two", [B, C], 1.0) == [C], "the first source has added the other one"
+    assert ledger.update("two", [B, C], 1.0) == [C], "the first source has already added B"
     assert [ledger.was_forgotten("two", each.key) for each in (B, C)] == [False, True]
     ledger.returned([C])
     assert (ledger.update("one", [B], 2.0), ledger.update("two", [B, C], 2.0)) == ([], [])
 
 
-def test_a_forgotten_proxy_does_not_expire() -> None:
+def test_a_proxy_already_missing_or_recalled_when_it_is_forgotten_does_not_expire() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [C.key])
     ledger.update("one", [A], 0.0, complete=False)
     ledger.forgotten([A.key, C.key])
     ledger.update("one", [B], 10.0)
-    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), "the source listed it; removing it twice is harmless"
+    assert ledger.pop_expired("one", 0.0, 1e9) == ([A.key], []), (
+        "A was still listed when it was forgotten, so it went missing later; removing it again is harmless"
+    )
     ledger.update("one", [], 20.0)
     ledger.forgotten([B.key])
     assert ledger.pop_expired("one", 0.0, 1e9) == ([], [])

@@ -28,7 +28,7 @@ def facts(name: str, *files: tuple[str, int], more: dict[str, Any] | None = None
     return ContentRules(loaded).facts(name, [StoredFile(*each) for each in files])
 
 
-def test_the_larger_part_of_the_bytes_decides_by_its_extension():
+def test_the_extension_of_the_files_with_the_most_bytes_decides_the_type():
     assert facts("x", ("a.mkv", 900), ("a.nfo", 100)).type is ContentType.VIDEO
     assert facts("x", ("a.mkv", 100), ("a.nfo", 900)).type is ContentType.TEXT
     assert facts("x.MKV").type is ContentType.VIDEO
@@ -75,7 +75,7 @@ def test_letters_give_the_language_of_a_name_without_other_hints():
     assert facts("Тихий дом").languages == ("ru",)
 
 
-def test_categories_of_later_files_take_precedence():
+def test_categories_of_later_rule_files_take_precedence():
     assert facts("flac").category == 1
     assert facts("flac", more={"category": [{"number": 7, "type": "audio"}]}).category == 7
     assert facts("nothing").category == 8000

@@ -85,8 +85,8 @@ def test_paths_are_bounded():
     assert long.endswith("…/the end.mkv")
 
 
-def test_a_path_of_a_record_is_cleaned_in_the_same_way():
-    """Most paths need no change, and take a fast path."""
+def test_stored_paths_are_cleaned_in_the_same_way_as_paths_of_metadata():
+    """Most stored paths need no change. A shortcut recognizes them, and must give the same result."""
     chance = random.Random(19)
     for _ in range(3000):
         parts = ["".join(chance.choices("ab./\\: C\n\u202e界", k=chance.randrange(6))) for _ in range(3)]
@@ -96,7 +96,7 @@ def test_a_path_of_a_record_is_cleaned_in_the_same_way():
         assert clean_stored_paths(["a/b.txt", path]) == ["a/b.txt", cleaned], repr(path)
 
 
-def test_too_many_files_become_one_entry_of_their_size():
+def test_files_beyond_the_limit_become_one_entry_of_their_total_size():
     files = [StoredFile(f"{number}.txt", 10) for number in range(FILES_MAX + 5)]
     bounded = bounded_files(files)
     assert len(bounded) == FILES_MAX

@@ -31,7 +31,7 @@ def test_listed_words_are_found_as_whole_words(name: str, listed: str, is_found:
 
 
 @pytest.mark.parametrize("name", ["Some Secret.Word here", "SECRET_word", "secretword", "[secret-word]", "x秘密语言y"])
-def test_hashed_words_are_found_joined_and_inside_runs(name: str):
+def test_hashed_words_are_found_when_joined_and_inside_runs_of_chinese_characters(name: str):
     index = WordIndex([], [(hashed_word("secret word"), 1), (hashed_word("密语"), 2)])
     assert index.find(words_of(normalized(name)))
 
@@ -39,7 +39,7 @@ def test_hashed_words_are_found_joined_and_inside_runs(name: str):
 @pytest.mark.parametrize(
     "name", ["secret words", "secrets word", "asecret word", "word secret", "密 语", "secret 电影 word"]
 )
-def test_hashed_words_are_not_found_in_longer_ones(name: str):
+def test_hashed_words_are_not_found_in_longer_reversed_or_separated_words(name: str):
     index = WordIndex([], [(hashed_word("secret word"), 1), (hashed_word("密语"), 2)])
     assert not index.find(words_of(normalized(name)))
 
