@@ -7,7 +7,10 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
+
+from starlette.applications import Starlette
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.index_places import IndexPlace, local_folder
@@ -15,6 +18,7 @@ from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
 from lycosa.app.torrent_search import open_when_available
 from lycosa.core.errors import StateError
 from lycosa.infra.clock import Clock
+from lycosa.infra.web.site_processes import SiteProcesses
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
@@ -23,6 +27,7 @@ from lycosa.search.site.torrents.app import build_torrent_site
 from lycosa.search.speller import Speller
 from lycosa.search.torrents import TorrentSearch
 from lycosa.search.word_list import WordList
+from lycosa.storage.ports import RecordStore
 
 SITE_FILE = "site.sqlite"
 DAY_S = 86_400
@@ -42,22 +47,18 @@ async def open_torrent_site(
     hide_at_once: bool = False,
     over_http: bool = False,
     keep_requests_days: int,
+    processes: int = 1,
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index.
 
-    Takedown requests are deleted `keep_requests_days` after their decision.
+    Takedown requests are deleted `keep_requests_days` after their decision. If `processes` is more than 1, so many
+    child processes answer most requests.
     """
-    folder = local_folder(place, location.state)
-    if isinstance(place, SphinxAddress):
-        folder.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_records(location))
-        index = stack.enter_context(closing(await open_when_available(place)))
-        site = stack.enter_context(closing(open_site_store(folder)))
+        search, store, site = await _open_parts(stack, location, place)
         forgetting = asyncio.create_task(_forget_requests(site, keep_requests_days * DAY_S))
         stack.push_async_callback(asyncio.wait, [forgetting])
         stack.callback(forgetting.cancel)
-        search = TorrentSearch(index, store, Clock().now, Speller(WordList(folder)))
         rebuild = IndexProcess(location, place)
         stack.push_async_callback(rebuild.close)
         rules = StoredNameRules(store, Path(location.state) if location.state else None, rebuild.update)
@@ -65,7 +66,35 @@ async def open_torrent_site(
         await rebuild.resume()
         await rules.resume()
         admin = AdminParts(site, store, AdminOptions(hide_at_once, over_http), rules, rebuild)
-        yield build_torrent_site(search, title=title, base=base, admin=admin)
+        children = None
+        if processes > 1:
+            children = SiteProcesses(partial(open_child_site, location, place, title, base), processes)
+            stack.push_async_callback(children.close)
+            children.start()
+        yield build_torrent_site(search, title=title, base=base, admin=admin, processes=children)
+
+
+@asynccontextmanager
+async def open_child_site(
+    location: RecordsLocation, place: IndexPlace, title: str, base: str
+) -> AsyncIterator[Starlette]:
+    """Open the site in a child process: all but its limits, long tasks and cleaning."""
+    async with AsyncExitStack() as stack:
+        search, store, site = await _open_parts(stack, location, place)
+        yield build_torrent_site(search, title=title, base=base, admin=AdminParts(site, store), in_child=True)
+
+
+async def _open_parts(
+    stack: AsyncExitStack, location: RecordsLocation, place: IndexPlace
+) -> tuple[TorrentSearch, RecordStore, SiteStore]:
+    """Open the store, the index and the database of the site. The stack closes them."""
+    folder = local_folder(place, location.state)
+    if isinstance(place, SphinxAddress):
+        folder.mkdir(parents=True, exist_ok=True)
+    store = await stack.enter_async_context(open_records(location))
+    index = stack.enter_context(closing(await open_when_available(place)))
+    site = stack.enter_context(closing(open_site_store(folder)))
+    return TorrentSearch(index, store, Clock().now, Speller(WordList(folder))), store, site
 
 
 async def _forget_requests(site: SiteStore, kept_s: float) -> None:

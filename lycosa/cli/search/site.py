@@ -12,9 +12,11 @@ from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search import torrents
 from lycosa.cli.search.folders import chosen_index, folder_settings, index_option
+from lycosa.core.errors import UsageError
 
 PORT = 8080
 """The port to try first without --port."""
+PROCESSES_MAX = 64
 
 
 @click.command("site")
@@ -44,6 +46,14 @@ PORT = 8080
     metavar="PATH",
     help="URL path of the torrent site behind a reverse proxy, such as /torrents.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that answer the requests to a torrent site. With 2 or more, another one accepts them.",
+)
 @click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrent site, and exit.")
 @click.option("--hide-at-once", is_flag=True, help="Remove a torrent as soon as a visitor requests its removal.")
 @click.option(
@@ -63,6 +73,7 @@ def command(
     host: str,
     title: str,
     base_path: str,
+    processes: int,
     add_admin: str | None,
     keep_requests_days: int,
     *,
@@ -97,9 +108,11 @@ def command(
         line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
         if location.state or location.store:
             options = torrents.SiteOptions(
-                index_dir, title, base_path, hide_at_once, admin_over_http, keep_requests_days
+                index_dir, title, base_path, hide_at_once, admin_over_http, keep_requests_days, processes
             )
             return torrents.serve_torrents(location, options, listener, line, guarded)
+        if processes > 1:
+            raise UsageError("--processes is for a torrent site: give --state or --store, too")
         with closing(open_index(chosen_index(index_dir))) as index:
             print(line, flush=True)
             server = Server(guarded(build_search_site(index, title)))

@@ -105,6 +105,7 @@ class SiteOptions(NamedTuple):
     hide_at_once: bool
     admin_over_http: bool
     keep_requests_days: int
+    processes: int
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
@@ -129,6 +130,7 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
         hide_at_once=options.hide_at_once,
         over_http=options.admin_over_http,
         keep_requests_days=options.keep_requests_days,
+        processes=options.processes,
     ) as site:
         print(line, flush=True)
         server = Server(guarded(site))

@@ -64,7 +64,7 @@ def page_templates(folder: Path) -> jinja2.Environment:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every response."""
+    """ASGI middleware that adds `HEADERS` to every response that lacks them."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -72,7 +72,7 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
 
         async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and _ENCODED_HEADERS[0] not in message["headers"]:
                 message["headers"] = [*message["headers"], *_ENCODED_HEADERS]
             await send(message)
 

@@ -74,9 +74,9 @@ def running(folder: Path, *arguments: str) -> Iterator[Running]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[tuple[Running, str]]:
+def serving(folder: Path, *options: str) -> Iterator[tuple[Running, str]]:
     """Start the site. Yield the process and its address."""
-    with running(folder, "site", "--port", "0") as site:
+    with running(folder, "site", "--port", "0", *options) as site:
         assert site.until(lambda: b"Search site: " in site.stdout), site.stderr
         yield site, re.search(r"Search site: (http://\S+)", site.stdout.decode())[1]
 
@@ -102,7 +102,7 @@ def test_stored_torrents_are_found_although_indexer_and_site_are_killed(folder):
 def test_the_index_is_rebuilt_while_the_site_runs(folder):
     assert lycosa("index", "--state", "state", "--engine", "fts5", cwd=folder).returncode == 0
     assert "documents  2" in lycosa("index", "stats", "--index", "state/index", cwd=folder).stdout
-    with serving(folder) as (_, address):
+    with serving(folder, "--processes", "2") as (_, address):
         change(folder, SAMPLES[2])
         rebuilt = lycosa("index", "--state", "state", "--rebuild", cwd=folder)
         assert "torrents indexed" in rebuilt.stderr
@@ -123,6 +123,7 @@ def test_torrents_are_searchable_while_the_crawl_runs(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["site", "--index", "state/index", "--processes", "2"], "--processes is for a torrent site: give --state or"),
         (["site", "--state", "state"], "state/index does not exist: `lycosa index`"),
         (["site", "--state", "nowhere"], "nowhere has no torrents: is it the --state of a dht crawl?"),
         (["index", "--state", "nowhere"], "nowhere has no torrents"),

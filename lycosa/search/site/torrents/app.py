@@ -19,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
+from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses
 from lycosa.search.site.app import TEMPLATES
 from lycosa.search.site.torrents.admin.administration import Administration
 from lycosa.search.site.torrents.admin.parts import AdminParts
@@ -36,6 +37,8 @@ COMPRESSED_MIN_BYTES = 1024
 PER_MINUTE, BURST = 240.0, 120
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
 """Paths for programs, which need a key if the site has keys."""
+UNPASSED = ("/admin", "/takedown", "/static/")
+"""Paths that are never passed to child processes: administration keeps its long tasks in this process."""
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -47,11 +50,14 @@ def build_torrent_site(
     base: str = "",
     admin: AdminParts | None = None,
     per_minute: float = PER_MINUTE,
+    processes: SiteProcesses | None = None,
+    in_child: bool = False,
 ) -> Starlette:
     """Return the site as an ASGI application. Without `admin`, it has no takedowns and administration.
 
     `base` is the path of the site, such as "/torrents"; "" is the root. Each client on another machine may send
-    `per_minute` requests on average, and BURST at once.
+    `per_minute` requests on average, and BURST at once. `processes` answer most requests. With `in_child`, the site is
+    for one of them: its parent limits the clients.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
@@ -97,6 +103,11 @@ def build_torrent_site(
         },
     )
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    if in_child:
+        return app
+    if processes is not None:
+        unpassed = tuple(base + path for path in UNPASSED)
+        app.add_middleware(AnswerInProcesses, processes=processes, is_passed=lambda path: not path.startswith(unpassed))
     free, too_many = f"{base}/static/", failures.too_many
     app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free=free, too_many=too_many)
     app.add_middleware(SecurityHeaders)
