@@ -19,7 +19,7 @@ LONG_S = 60.0
 PROGRAMS = {
     "goodput.py": (["--pages", "2000", "--strategy", "lycosa"], "goodput_crawl.py"),
     "gateway.py": (["--quick"], "--role gateway"),
-    "proxies.py": (["--part", "memory", "--runs", "3"], "proxies_load.py"),
+    "proxies.py": (["--part", "memory", "--runs", "30"], "proxies_load.py"),
 }
 """The arguments of each program, and a word of the command line of the process to wait for."""
 

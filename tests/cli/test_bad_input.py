@@ -137,7 +137,7 @@ def test_a_damaged_database_is_reported(tmp_path):
 
 
 def test_files_in_use_by_another_process_are_refused_and_both_crawls_finish_later(tmp_path):
-    with grow(60, delay_s=0.1) as tree, start_command(*crawl(tree), cwd=tmp_path) as first:
+    with grow(60, delay_s=0.5) as tree, start_command(*crawl(tree), cwd=tmp_path) as first:
         assert first.until(lambda: len(tree.hits()) > 3), first.stderr
         first.process.send_signal(signal.SIGSTOP)  # asleep, but alive
         owner = str(first.process.pid)

@@ -203,9 +203,15 @@ async def congested(x: Exchange) -> None:
 
 @sin("/overloaded")
 async def overloaded(x: Exchange) -> None:
-    """Answer 429 while more than `?most=` (2) requests are in progress, each taking `?ms=` (20) milliseconds."""
+    """Answer 429 while more than `?most=` (2) requests are in progress, each taking `?ms=` (20) milliseconds, or at
+    least until `?until=` requests have been in progress together.
+    """
     refused = x.server.busy > int(x.query("most", "2"))
     await asyncio.sleep(float(x.query("ms", "20")) / 1000)
+    most_busy = x.server.memory["most_busy"] = max(x.server.busy, x.server.memory.get("most_busy", 0))
+    while most_busy < int(x.query("until", "0")):
+        await asyncio.sleep(0.01)
+        most_busy = x.server.memory["most_busy"]
     await x.answer(429 if refused else 200, page(f"Overloaded {x.rest}"))
 
 

@@ -59,5 +59,5 @@ with redis_server() as server:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, home = done.stdout.split(maxsplit=1)
-    wait_for_exit(int(pid), 5.0)
+    wait_for_exit(int(pid), 60.0)
     shutil.rmtree(home.strip())

@@ -193,7 +193,7 @@ def test_latency_grows_with_concurrent_requests():
 
 
 def test_too_many_concurrent_requests_are_refused():
-    statuses = [status for status, _ in asyncio.run(latencies("/overloaded?most=2&ms=300", 5))]
+    statuses = [status for status, _ in asyncio.run(latencies("/overloaded?most=2&until=5", 5))]
     assert sorted(statuses) == [200, 200, 429, 429, 429]
 
 

@@ -20,6 +20,8 @@ from lycosa.http.curl.fetcher import CurlFetcher
 from tests.http.contracts.fetching import get, wait_until
 from tests.servers.misbehaving import Server
 
+LONG_S = 20.0
+
 # ----------------------------------------------------------------------------------------------------------------- sins
 
 OUTCOMES: dict[str, tuple[type[FetchError], str, bool]] = {
@@ -51,7 +53,8 @@ def test_every_sin_ends_in_an_error_with_its_reason(run, path):
             with pytest.raises(FetchError) as caught:
                 await fetcher.fetch(Request(server.url(path)))
             assert (type(caught.value), str(caught.value), caught.value.retry) == (kind, message, retry)
-        assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
+        good = Request(server.url("/good"), meta={"download_timeout": LONG_S})
+        assert (await fetcher.fetch(good)).status == 200
 
     run(scenario, timeout_s=slow, max_body_bytes=1_000_000)
 

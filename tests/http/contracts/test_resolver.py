@@ -170,18 +170,19 @@ async def wait_until(true: Callable[[], bool]) -> None:
 
 def test_answer_is_cached_for_its_ttl(run, system, monkeypatch):
     system.open.set()
-    monkeypatch.setattr(module, "TTL_S", 0.5)
+    monkeypatch.setattr(module, "TTL_S", 60.0)
 
     async def scenario() -> None:
         resolver = SystemResolver()
         first, ttl_s = await resolver.resolve("a")
         second, less_s = await resolver.resolve("a")
         assert first == second == ["192.0.2.1", "::1"]
-        assert 0 <= less_s <= ttl_s <= 0.5
+        assert 0 <= less_s <= ttl_s <= 60
         assert system.names == [b"a"]
-        await asyncio.sleep(0.51)
-        await resolver.resolve("a")
-        assert system.names == [b"a", b"a"]
+        monkeypatch.setattr(module, "TTL_S", 0.0)
+        for _ in range(2):
+            await resolver.resolve("b")
+        assert system.names == [b"a", b"b", b"b"]
 
     run(scenario)
 

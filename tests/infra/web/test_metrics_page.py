@@ -84,15 +84,22 @@ def test_an_error_of_the_page_is_a_503():
     )
 
 
-def test_silent_clients_are_disconnected_after_a_while(monkeypatch):
-    monkeypatch.setattr("lycosa.infra.web.http_server.REQUEST_MAX_S", 2.0)
+def test_silent_clients_are_disconnected_after_a_while_and_their_number_is_limited(monkeypatch):
+    def wait_at_most(seconds: float) -> None:
+        monkeypatch.setattr("lycosa.infra.web.http_server.REQUEST_MAX_S", seconds)
 
     async def scenario() -> tuple[bytes, bytes]:
         async with serve_metrics("0", page) as url:
             port = int(url.rpartition(":")[2].partition("/")[0])
+            wait_at_most(0.2)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            assert await reader.read() == b""
+            await close(writer)
+            wait_at_most(60.0)
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
             refused = await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
-            for reader, _ in silent:
+            for reader, writer in silent:
+                writer.write_eof()
                 await reader.read()
             answered = await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for _, writer in silent:

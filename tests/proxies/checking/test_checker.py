@@ -197,14 +197,17 @@ def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
 def test_checks_of_servers_that_are_not_proxies_end_with_a_problem(certificate: Certificate) -> None:
     async def scenario(judge: Judge, checker: Checker) -> None:
         async with serving() as web:
-            nobody = parse_proxy(f"127.0.0.1:{closed_port()}")
             silent = parse_proxy(f"socks5h://127.0.0.1:{web.address.rpartition(':')[2]}")
-            findings = await check_proxies(checker, nobody, silent, parse_proxy("no.such.host.invalid:80"))
-            assert [each.alive for each in findings.values()] == [False] * 3
-            assert findings[nobody.key].problem == "proxy refused the connection"
+            findings = await check_proxies(checker, silent, parse_proxy("no.such.host.invalid:80"))
+            assert [each.alive for each in findings.values()] == [False] * 2
             assert all(each.problem for each in findings.values())
 
+    async def nobody_listens(judge: Judge, checker: Checker) -> None:
+        finding = await checker.check(parse_proxy(f"127.0.0.1:{closed_port()}"))
+        assert (finding.alive, finding.problem) == (False, "proxy refused the connection")
+
     run(certificate, scenario, timeout_s=2.5)
+    run(certificate, nobody_listens)
 
 
 @pytest.mark.proxies

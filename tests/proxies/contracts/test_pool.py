@@ -613,11 +613,11 @@ def test_a_lease_granted_at_the_timeout_is_kept() -> None:
         pool = LocalPool()
         await pool.add(proxies(1))
         (lease,) = await pool.acquire(SITE)
-        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=1.0))
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lease))
         await asyncio.sleep(0)  # the next iteration of the loop grants it after the timeout
-        time.sleep(0.1)  # noqa: ASYNC251  blocks the loop until the deadline has passed
+        time.sleep(1.1)  # noqa: ASYNC251  blocks the loop until the deadline has passed
         (lease,) = await waiting
         assert await pool.release(lease)
         assert [view.leases for view in await pool.targets()] == [0]

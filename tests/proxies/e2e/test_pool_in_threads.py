@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lycosa.app.proxies import leasing
 from lycosa.core.errors import StateError, UsageError
 from lycosa.pool import BlockingPool, NoProxy, open_pool
 from lycosa.proxies.core.pool.target_state import ProxyState
+from lycosa.proxies.ports import ProxyLease
 
 SITE = "a.example"
 LONG_S = 60.0
@@ -86,9 +88,21 @@ def test_a_waiting_thread_gets_a_released_proxy(pool: BlockingPool) -> None:
         assert waiting.result(LONG_S) in {each.url for each in proxies}
 
 
-def test_a_lease_is_renewed_while_its_block_blocks(pool: BlockingPool) -> None:
-    with pool.lease(SITE, n=3, lease_s=1.0) as proxies, pytest.raises(NoProxy), pool.lease(SITE, wait_s=2.5):
-        pass  # the leases would have expired twice
+def test_a_lease_is_renewed_while_its_block_blocks(pool: BlockingPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    port, renewed = pool._pool.port, threading.Semaphore(0)
+    renew = port.renew
+
+    async def counted(lease: ProxyLease, lease_s: float | None = None) -> float | None:
+        deadline = await renew(lease, lease_s)
+        if deadline is not None and deadline > lease.deadline:
+            renewed.release()
+        return deadline
+
+    monkeypatch.setattr(leasing, "RENEWALS", 300)
+    monkeypatch.setattr(port, "renew", counted)
+    with pool.lease(SITE, n=3, lease_s=30.0) as proxies:
+        for _ in range(3 * len(proxies)):
+            assert renewed.acquire(timeout=LONG_S)
     assert not any(each.is_lost for each in proxies)
 
 

@@ -76,7 +76,9 @@ def test_requests_use_a_pool_in_a_folder_and_their_results_are_recorded_in_it(tm
             assert process.end() == 0
             assert "secret" not in process.stderr + page
         known = {str(each["name"]).partition("#")[0]: each for each in states(tmp_path)}
-        assert [known[each.url_without_login]["good"] for each in proxies] == [3, 3]
+        good = [known[each.url_without_login]["good"] for each in proxies]
+        assert sum(good) == 6
+        assert min(good) > 0, "both are used; the faster one may be used more"
         assert known["http://127.0.0.1:1"]["state"] != "ready"
 
 

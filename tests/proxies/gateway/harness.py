@@ -207,7 +207,7 @@ async def running_gateway(
     **limits: Any,
 ) -> AsyncIterator[RunningGateway]:
     policies = policies or Policies()
-    pool = RecordingPool(policies.policy_of)
+    pool = RecordingPool(policies.policy_of, draw=lambda: 0.99)  # the longest pauses: a test may be slow
     context = gateway_context(
         pool,
         policies,

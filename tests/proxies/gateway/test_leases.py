@@ -129,11 +129,16 @@ def test_a_proxy_is_leased_to_one_client_at_a_time(run):
 
 def test_leases_of_long_tunnels_are_renewed(run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lycosa.proxies.gateway.gateway.RENEW_S", 0.05)
+    monkeypatch.setattr("lycosa.proxies.gateway.leases.RENEWALS", 10_000)
 
     async def scenario(gateway: RunningGateway) -> None:
         await gateway.add_proxy(HTTP)
         _, reader, writer = await open_tunnel(gateway, CONNECT)
-        await asyncio.sleep(2.5)  # two and a half leases
+        deadlines: set[float] = set()
+        while len(deadlines) < 4:
+            (lease,) = gateway.context.leases._active.values()
+            deadlines.add(lease.proxy_lease.deadline)
+            await asyncio.sleep(0.01)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
         assert (await gateway.pool.targets())[0].leaked == 0
@@ -141,7 +146,7 @@ def test_leases_of_long_tunnels_are_renewed(run, monkeypatch: pytest.MonkeyPatch
         await gateway.wait_for_leases_to_end()
         assert gateway.context.counts.leases_lost == 0
 
-    run(scenario, lease_s=1.0)
+    run(scenario, lease_s=30.0)
 
 
 def test_a_lost_lease_ends_its_tunnels(run, monkeypatch: pytest.MonkeyPatch):

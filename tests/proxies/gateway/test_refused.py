@@ -179,9 +179,12 @@ def test_slow_heads_time_out(run, monkeypatch: pytest.MonkeyPatch):
     async def scenario(gateway: RunningGateway) -> None:
         assert (await gateway.request(b"GET http://shop.ex")).startswith(b"HTTP/1.1 408 ")
         assert await gateway.request(b"\x05\x01") == b""
+
+    async def idle(gateway: RunningGateway) -> None:
         assert await gateway.request() == b""  # a client that sends nothing
 
-    run(scenario, head_s=0.1, idle_s=0.2)
+    run(scenario, head_s=0.1, idle_s=60.0)
+    run(idle, head_s=60.0, idle_s=0.1)
 
 
 def test_the_number_of_clients_is_limited(run):
