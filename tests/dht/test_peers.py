@@ -22,6 +22,7 @@ from lycosa.dht.core.endpoints import AllowedNetworks, pack
 from lycosa.dht.core.metadata.conversation import StageLimits
 from lycosa.dht.core.metadata.failures import PeerFailure
 from lycosa.dht.peers import PEERS_MAX, FetchLimits, MetadataFetch, MetadataFetcher, PeerConnection
+from tests.conftest import PROVE
 from tests.loops import LOOPS, run_on
 from tests.servers.ports import closed_port
 from tests.servers.proxies import new_address
@@ -145,10 +146,16 @@ def test_only_extended_messages_and_port_messages_are_ever_sent(run):
     """To seeders of all kinds. 9 is the port message; 100 and 103 are extended messages: handshakes and metadata."""
 
     async def main() -> None:
-        async with Swarm() as swarm, fetcher(stages=HASTY, dht_port=6881) as fetches:
+        async with (
+            Swarm() as swarm,
+            fetcher(stages=HASTY, dht_port=6881) as hasty,
+            fetcher(dht_port=6881) as patient,
+        ):
             request = message(20, b"\1d8:msg_typei0e5:piecei0ee") + message(1)
             peers = [await swarm.add(behaviour, extra=request) for behaviour in Behaviour]
-            results = await asyncio.gather(*(fetches.fetch(V1, [peer]) for peer in peers), return_exceptions=True)
+            fetches = [patient if each is Behaviour.HONEST else hasty for each in Behaviour]
+            waiting = [each.fetch(V1, [peer]) for each, peer in zip(fetches, peers, strict=True)]
+            results = await asyncio.gather(*waiting, return_exceptions=True)
             assert [isinstance(each, NoMetadata) for each in results] == [
                 each is not Behaviour.HONEST for each in Behaviour
             ]
@@ -211,7 +218,7 @@ def test_slow_peers_run_into_a_deadline_and_others_deliver(run):
         assert fetch.failures[PeerFailure.TIMEOUT] >= 1
 
     async def main() -> None:
-        async with Swarm() as swarm, fetcher(stages=HASTY) as fetches:
+        async with Swarm() as swarm, fetcher(stages=replace(HASTY, handshake_s=4, piece_s=4)) as fetches:
             await asyncio.gather(*(fetch_from(swarm, fetches, behaviour) for behaviour in SLOW))
 
     run(main())
@@ -366,7 +373,7 @@ def test_a_fetch_without_peers_does_not_keep_the_reserved_bytes(run):
         metadata = canned(1, 160_000)
         torrents = {hashlib.sha1(metadata).digest(): metadata}
         limits = {"in_flight_bytes_max": 170_000, "metadata_bytes_max": 170_000}
-        async with Swarm() as swarm, fetcher(stages=HASTY, **limits) as fetches:
+        async with Swarm() as swarm, fetcher(stages=replace(HASTY, handshake_s=5, piece_s=5), **limits) as fetches:
             lost = fetches.start(next(iter(torrents)))
             lost.add_peer(await swarm.add(Behaviour.DRIPS, torrents))
             await swarm.log.until(open=1)
@@ -499,6 +506,6 @@ def test_hundreds_of_hostile_peers_cost_little_memory_and_time(run):
                 waiting.append(fetch.result())
             assert await asyncio.gather(*waiting) == metadata
             assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb < 200
-            assert time.process_time() - started < 20
+            assert time.process_time() - started < (20 if PROVE else 200)
 
     run(main())

@@ -20,7 +20,7 @@ from lycosa.dht import bootstrap
 from lycosa.dht import session as session_module
 from lycosa.dht.core.endpoints import NONE_ALLOWED, pack, text
 from lycosa.dht.core.limits import NodeLimits
-from lycosa.dht.session import AnnounceResult, DhtSession, PeerAddress
+from lycosa.dht.session import DhtSession, PeerAddress
 
 ALLOWED = ("127.0.0.0/8", "::1")
 INFOHASH = bytes(range(20))
@@ -52,7 +52,8 @@ def test_a_peer_that_one_node_announces_is_found_by_another_in_both_families() -
             node("127.0.0.2:0", "[::1]:0", join=first) as second,
             node("127.0.0.3:0", "[::1]:0", join=first) as third,
         ):
-            assert await second.announce(INFOHASH, 999, seed=True) == AnnounceResult(2, 2)
+            announced = await second.announce(INFOHASH, 999, seed=True)
+            assert announced.asked == announced.confirmed >= 2, "the first node in both families, or all others"
             peers = [peer async for peer in third.lookup(INFOHASH)]
             assert sorted(peers) == [PeerAddress("127.0.0.2", 999), PeerAddress("::1", 999)]
             assert sorted(map(str, peers)) == ["127.0.0.2:999", "[::1]:999"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 Process = TypeVar("Process", bound="subprocess.Popen[Any]")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TERMINATED = 143
+STOPPED = {"T", "t", "Z"}
+"""The states of threads that run no more."""
 
 _deferred: list[int] | None = None
 """Signals that came within `deferred_signals`; None outside."""
@@ -77,3 +80,14 @@ def ended(process: Process) -> Iterator[Process]:
         with deferred_signals():
             process.kill()
             process.wait()
+
+
+def suspend(pid: int) -> None:
+    """Send SIGSTOP, and wait until all threads of the process have stopped: until then, a thread may still answer."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(_state(thread) not in STOPPED for thread in Path(f"/proc/{pid}/task").iterdir()):
+        pass
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

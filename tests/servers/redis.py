@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.servers.children import suspend
 from tests.servers.ports import ReservedPort
 
 ADDRESS = "127.0.0.1"
@@ -113,7 +114,7 @@ class RedisServer:
     def pause(self) -> None:
         """Stop it with SIGSTOP, with its connections open, until `resume`."""
         assert self.process
-        self.process.send_signal(signal.SIGSTOP)
+        suspend(self.process.pid)
 
     def resume(self) -> None:
         """Continue it with SIGCONT."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from lycosa.search.core.schema import Schema
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.sphinx.config import index_config, searchd_config
-from tests.servers.database_process import POLL_S, DatabaseProcess, ServerFailed, running
+from tests.servers.database_process import START_MAX_S, DatabaseProcess, ServerFailed, running
 
 SPHINX = "Sphinx and PyMySQL (apt-get install sphinxsearch)"
 
@@ -49,7 +49,7 @@ class SphinxProcess(DatabaseProcess):
     def answers(self) -> bool:
         """Return whether the server greets: it does so when it has read its indexes."""
         with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(POLL_S * 10)
+            probe.settimeout(START_MAX_S)
             probe.connect(str(self._home / "socket"))
             return bool(probe.recv(1))
         return False

@@ -23,7 +23,7 @@ LOGIN = {"user": "ann", "password": "se@same:5"}
 
 def run_scenario(scenario: Callable[[Banning, Callable[..., Any]], Any], **options: Any) -> None:
     async def main() -> None:
-        fetcher = CurlFetcher(FetchSettings(timeout_s=10))
+        fetcher = CurlFetcher(FetchSettings(timeout_s=60))
 
         async def fetch(url: str, proxy: str = "") -> HttpResponse | FetchError:
             try:
@@ -31,7 +31,7 @@ def run_scenario(scenario: Callable[[Banning, Callable[..., Any]], Any], **optio
             except FetchError as error:
                 return error
 
-        async with asyncio.timeout(60), banning(**options) as server:
+        async with asyncio.timeout(300), banning(**options) as server:
             try:
                 await scenario(server, fetch)
             finally:
@@ -105,9 +105,13 @@ def test_real_proxies_die_with_their_parent():
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        with running(*proxies):
-            os.write(writer, " ".join(str(each.process.pid) for each in proxies if each.process).encode())
-            signal.pause()
+        try:
+            with running(*proxies):
+                os.write(writer, " ".join(str(each.process.pid) for each in proxies if each.process).encode())
+                signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
     pids = [int(each) for each in os.read(reader, 100).split()]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

@@ -60,7 +60,9 @@ async def run() -> dict[str, object]:
                 node.add(f"127.0.0.1:{int.from_bytes(ours.endpoints[0][-2:])}")
             await ours.joined()
             await other.joined()
-            announced = await other.announce(INFOHASH, 9)
+            # The nodes may not know each other yet.
+            while (announced := await other.announce(INFOHASH, 9)).confirmed <= LIBTORRENT_NODES:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             peers = [str(peer) async for peer in ours.lookup(INFOHASH)]
             await ours.scrape(INFOHASH)
             failures = ""

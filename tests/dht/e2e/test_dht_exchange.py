@@ -98,9 +98,17 @@ def children(process: Running) -> list[int]:
 def wait_until_gone(pid: int) -> None:
     """Wait until a process that is no child of ours has ended."""
     deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+    while is_running(pid):
         assert time.monotonic() < deadline, f"process {pid} still runs"
         time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process exists and is no zombie."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_several_sources_are_imported_at_once_and_infohashes_are_queued_for_the_crawl(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from lycosa.proxies.redis import outcome_reporter, refiller
 from lycosa.proxies.redis.calls import BATCH_MAX, CallBatcher
 from lycosa.proxies.redis.pool import ANSWER_MAX_S, WHY_MAX_S, redis_pool
 from lycosa.proxies.redis.target_script import script_of
+from tests.servers.children import suspend
 
 pytestmark = pytest.mark.redis
 
@@ -160,7 +161,7 @@ def test_a_frozen_server_is_named_in_the_error_after_the_wait(redis: Any) -> Non
     async def scenario(pool: ProxyPool) -> None:
         (lease,) = await pool.acquire(SITE)
         await pool.release(lease)
-        redis.process.send_signal(signal.SIGSTOP)
+        suspend(redis.process.pid)
         started_at = time.monotonic()
         try:
             waits = [

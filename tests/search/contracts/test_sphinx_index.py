@@ -23,11 +23,11 @@ from lycosa.search.core.results import Document
 from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.pages import PageIndex
-from lycosa.search.sphinx import index as sphinx_index
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.conftest import need
+from tests.servers.children import suspend
 from tests.servers.sphinx import SPHINX, SphinxProcess, find_sphinx, sphinx_process
 from tests.storage.torrents import torrent
 
@@ -117,10 +117,12 @@ def test_an_index_survives_kill_9_of_its_server(server, torrents) -> None:
     assert (keys(torrents), torrents.positions()) == ({1, 2}, {"a": 2})
 
 
-def test_a_search_waits_only_a_while_for_a_server_that_hangs(server, torrents, monkeypatch) -> None:
-    monkeypatch.setattr(sphinx_index, "SEARCH_MAX_S", 1)
+def test_a_search_waits_only_a_while_for_a_server_that_hangs(server, torrents) -> None:
     with closing(SphinxIndex(server.address("torrents"), TORRENTS)) as reader:
-        os.kill(server.pid, signal.SIGSTOP)
+        reader.count()
+        [connection] = reader._server._idle
+        reader._server._answer_s = connection._read_timeout = 1
+        suspend(server.pid)
         try:
             for _ in range(2):  # on an open connection, then on a new one
                 with pytest.raises(IndexUnavailable, match=r"does not answer .*: start searchd"):

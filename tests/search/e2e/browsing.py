@@ -5,6 +5,7 @@ from __future__ import annotations
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 DEADLINE_S = 30
@@ -23,6 +24,12 @@ def screen(browser: WebDriver, width: int = 1200, scheme: str = "light") -> None
 def wait(browser: WebDriver, condition):
     """Return the first true value of the condition, which fails while the browser goes from page to page."""
     return WebDriverWait(browser, DEADLINE_S, ignored_exceptions=[WebDriverException]).until(condition)
+
+
+def focused(browser: WebDriver, name: str) -> WebElement:
+    """Return the input with this name when it has the focus, which it may get a moment after the page is loaded."""
+    wait(browser, lambda each: each.switch_to.active_element.get_attribute("name") == name)
+    return browser.switch_to.active_element
 
 
 def texts(browser: WebDriver, selector: str) -> list[str]:

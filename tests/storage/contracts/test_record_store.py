@@ -37,6 +37,7 @@ from lycosa.storage.records.sql import SqlRecordStore, open_sql_records
 from lycosa.storage.records.sqlite import SqliteRecordStore
 from lycosa.storage.records.tables import TableRecordStore
 from tests.conftest import need
+from tests.servers.children import suspend
 from tests.servers.mariadb import MARIADB, MariadbServer, find_mariadb, mariadb_process
 from tests.servers.postgresql import POSTGRESQL, PostgresqlServer, find_postgresql, postgresql_process
 from tests.storage.torrents import comparable, read, torrent
@@ -627,7 +628,6 @@ def test_a_lost_connection_is_one_clear_error_and_the_next_call_connects_again(o
 def test_a_frozen_server_is_unavailable_after_a_time_and_the_next_call_connects_again(request, monkeypatch, kind: str):
     server: PostgresqlServer | MariadbServer = request.getfixturevalue(kind)
     empty(server.url)
-    monkeypatch.setattr(sql, "ANSWER_MAX_S", 1)
 
     async def main():
         store = open_sql_records(server.url)
@@ -636,12 +636,16 @@ def test_a_frozen_server_is_unavailable_after_a_time_and_the_next_call_connects_
         frozen = server.pid
         if kind == "postgresql":  # one process for each connection
             [[frozen]] = await store._run(lambda: store._query("SELECT pg_backend_pid()"))
-        os.kill(frozen, signal.SIGSTOP)
-        try:
-            with pytest.raises(StorageUnavailable, match="the database of torrents cannot be used"):
-                await store.count()
-        finally:
-            os.kill(frozen, signal.SIGCONT)
+        with monkeypatch.context() as hasty:
+            hasty.setattr(sql, "ANSWER_MAX_S", 1)
+            if kind == "mariadb":
+                store._connection._read_timeout = 1
+            suspend(frozen)
+            try:
+                with pytest.raises(StorageUnavailable, match="the database of torrents cannot be used"):
+                    await store.count()
+            finally:
+                os.kill(frozen, signal.SIGCONT)
         assert await store.put([torrent(1), torrent(2)], NOW) == PutResult(new=1, known=1)
         await store.close()
 

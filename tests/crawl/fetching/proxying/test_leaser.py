@@ -17,6 +17,7 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyLease
+from tests.virtual import VirtualLoop
 
 SHOP = ProxySelector("shop.example")
 A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
@@ -25,8 +26,8 @@ A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
 class SlowPool(LocalPool):
     """A pool whose releases take a while."""
 
-    def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
-        super().__init__(policy_of)
+    def __init__(self, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
+        super().__init__(policy_of, now)
         self.released = asyncio.Event()
 
     async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
@@ -40,18 +41,24 @@ def run(
     scenario: Callable[[ProxyLeaser, SlowPool], Awaitable[None]],
     *,
     wait_s: float | None = 60.0,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     **policy: Any,
 ) -> None:
+    """Run a scenario. `loop_factory` may be `VirtualLoop`, for virtual time."""
+
     async def main() -> None:
-        pool = SlowPool(lambda _: TargetPolicy(**policy))
-        leaser = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
+        time = asyncio.get_running_loop().time
+        clock = Clock(time, time) if loop_factory else Clock()
+        pool = SlowPool(lambda _: TargetPolicy(**policy), clock.now)
+        leaser = ProxyLeaser(pool, lambda _: (), clock, tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
                 await scenario(leaser, pool)
         finally:
             await leaser.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
 
 
 async def lease_count(pool: LocalPool) -> int:
@@ -88,7 +95,7 @@ def test_a_lease_is_renewed_while_its_transfer_lasts() -> None:
         assert await lease_count(pool) == 0
         assert (await leaser.acquire(SHOP)).proxy == A
 
-    run(scenario, lease_s=0.3, wait_s=4.0)  # a request waits for at most a quarter of `wait_s`
+    run(scenario, lease_s=0.3, wait_s=4.0, loop_factory=VirtualLoop)  # waits for at most a quarter of `wait_s`
 
 
 def test_a_lease_without_renewal_expires() -> None:

@@ -143,7 +143,7 @@ def test_a_slow_database_of_the_site_stops_only_administration(run_site, monkeyp
         login = threads.submit(site.server.get, "/admin/login")
         try:
             assert asked.wait(DEADLINE_S)
-            with socket.create_connection(("127.0.0.1", site.server.port), 5) as client:
+            with socket.create_connection(("127.0.0.1", site.server.port), DEADLINE_S) as client:
                 client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
         finally:
