@@ -23,6 +23,8 @@ from tests.storage.output_files import READERS, csv_rows
 KILLS = 20 if PROVE else 2
 PAGES = 2_000 if PROVE else 240
 DELAY_S = 0.1
+SLOWER = () if PROVE else ("--delay", 0.02)
+"""Options for a crawl that must not end before it is killed or interrupted, even if this process is slow."""
 FILES = [f"items.{suffix}" for suffix in READERS]
 POLL_S = 0.0005
 STATE = ("--state", "state")
@@ -86,7 +88,7 @@ def test_after_kills_every_output_has_each_item_once(tmp_path: Path, rng: random
         crawl = command(tree, *outputs(), "--processes", processes)
         kills = 0
         for _ in range(KILLS):
-            with start_command(*crawl, cwd=tmp_path) as run:
+            with start_command(*crawl, *SLOWER, cwd=tmp_path) as run:
                 killed = kill_while_it_writes(run, tmp_path, rng)
             if not killed:
                 break  # a slow machine: the crawl is over
@@ -100,7 +102,7 @@ def test_after_kills_every_output_has_each_item_once(tmp_path: Path, rng: random
 def test_an_interrupted_crawl_leaves_complete_files_and_the_same_command_continues_them(tmp_path: Path) -> None:
     with grow(PAGES, delay_s=DELAY_S) as tree:
         crawl = command(tree, *outputs())
-        with start_command(*crawl, cwd=tmp_path) as run:
+        with start_command(*crawl, *SLOWER, cwd=tmp_path) as run:
             pages_fetched(run, tree, PAGES // 4)
             interrupt(run.process)
             assert run.end() == 130, run.stderr
@@ -199,7 +201,7 @@ def test_an_impossible_output_is_refused_in_one_line(
 def test_workers_on_redis_write_their_own_files(tmp_path: Path, rng: random.Random) -> None:
     with redis_server() as server, grow(PAGES, delay_s=2 * DELAY_S) as tree:
         name = token_hex(4)
-        shared = ("--frontier", f"{server.url}", "--crawl-name", name)
+        shared = ("--frontier", f"{server.url}", "--crawl-name", name, *SLOWER)
         homes = [tmp_path / "one", tmp_path / "two"]
         for home in homes:
             home.mkdir()
