@@ -235,7 +235,7 @@ def test_silent_nodes_get_one_more_chance_while_the_sweep_rests() -> None:
 
 
 def test_one_host_with_many_nodes_is_queried_once_a_second() -> None:
-    nodes = Nodes(100, SEED)
+    nodes = Nodes(100, SEED, equal_distances=True)
     nodes.contacts = [each._replace(endpoint=b"host" + bytes([1, n])) for n, each in enumerate(nodes.contacts)]
     nodes.interval_s = 3600
     sweep = sweep_at_start(nodes)
