@@ -2,7 +2,8 @@
 
     search      of the index and the store in this process: queries of one to three words, top 20, warm and cold
     pages       of the site in its own process, over HTTP, one after the other
-    users       200 users who send a request every 5 s each; then 50 users while 1,000 torrents a second change
+    users       200 users who send a request every 5 s each, to a site of one process and to one with a process for each
+                core; then 50 users while 1,000 torrents a second change
     lag         from the put of a torrent to the first search that finds it
 
 Times are wall times; beside them is processor time, which other programs on the machine hardly change. Cold means that
@@ -64,6 +65,10 @@ PAGES = {
     "results_filtered": "results, filtered and sorted",
 }
 USERS, UPDATING_USERS, UPDATES = 200, 50, 1_000
+PROCESSES = os.cpu_count() or 1
+"""The processes that answer the users (`--processes`)."""
+CHILDREN_START_S = 5.0
+"""How long the children of a site take to start at most."""
 MARK_EVERY_S, POLL_S = 1.0, 0.05
 
 
@@ -104,6 +109,8 @@ async def measure(folder: Path, torrents: int, scale: Scale) -> Figures:
     with site(place) as (process, port):
         figures["first_ms"] = await first_result(port, torrents)
         figures["pages"] = await pages(process.pid, port, torrents, scale)
+        figures["users_of_one"] = await visits(process.pid, port, torrents, scale)
+    with site(place, PROCESSES) as (process, port):
         figures["users"] = await visits(process.pid, port, torrents, scale)
         figures["updates"] = await updated(place, process.pid, port, torrents, scale)
         figures["site_mb"] = peak_mb(process.pid)
@@ -151,13 +158,15 @@ def running(command: Sequence[str]) -> AbstractContextManager[subprocess.Popen[s
 
 
 @contextmanager
-def site(place: Place) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def site(place: Place, processes: int = 1) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Run the site. Return its process and port."""
-    command = place.command("site", "--index", str(place.index("tantivy")), "--port", "0")
-    with running(command) as process:
+    options = ["--index", str(place.index("tantivy")), "--port", "0", "--processes", str(processes)]
+    with running(place.command("site", *options)) as process:
         line = process.stdout.readline() if process.stdout else ""
         found = re.search(r":(\d+)/", line)
         assert found, f"the site does not start: {line}"
+        if processes > 1:
+            time.sleep(CHILDREN_START_S)
         yield process, int(found[1])
 
 
@@ -393,7 +402,12 @@ def table(figures: Figures) -> str:
         "| users | requests/s | p50 | p95 | p99 | CPU of the site per request |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for text, at in ((f"{USERS}", users_), (f"{UPDATING_USERS}, and {UPDATES:,} changes a second", updates)):
+    divided = f"`--processes {PROCESSES}`"
+    for text, at in (
+        (f"{USERS}", figures["users_of_one"]),
+        (f"{USERS}, {divided}", users_),
+        (f"{UPDATING_USERS}, and {UPDATES:,} changes a second, {divided}", updates),
+    ):
         cells = (f"{at[key]:.1f}" for key in ("rate", "p50", "p95", "p99", "cpu_ms"))
         lines.append(f"| {text} | {' | '.join(cells)} |")
     lag = updates["lag"]

@@ -149,12 +149,18 @@ def percentiles(took: Sequence[float]) -> Figures:
 
 
 def cpu_clock(pid: int) -> Callable[[], float]:
-    """Return a function that reads the CPU seconds of a process."""
-    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) makes it
-    return lambda: time.clock_gettime(clock)
+    """Return a function that reads the CPU seconds of a process and its children."""
+    clocks = [~each << 3 | 2 for each in (pid, *children(pid))]  # as clock_getcpuclockid(3) makes them
+    return lambda: sum(map(time.clock_gettime, clocks))
 
 
 def peak_mb(pid: int) -> float:
-    """Return the largest resident set of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    """Return the largest resident set of a process; with children, the sum of theirs."""
+    statuses = [Path(f"/proc/{each}/status").read_text() for each in (pid, *children(pid))]
+    return sum(int(status.partition("VmHWM:")[2].split()[0]) for status in statuses) / 1024
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process."""
+    lists = (file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(each) for text in lists for each in text.split()]

@@ -43,6 +43,7 @@ def figures(bench):
         "tantivy": search,
         "pages": {page: {**AT, "bytes": 60_000, "sent": 9_000} for page in bench.search_load.PAGES},
         "users": {**TIMES, "rate": 40.0, "cpu_ms": 5.0},
+        "users_of_one": {**TIMES, "rate": 39.0, "cpu_ms": 4.0},
         "updates": updates,
         "first_ms": 200.0,
         "site_mb": 80.0,
