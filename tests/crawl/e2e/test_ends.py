@@ -116,7 +116,8 @@ class OneItem(Spider):
 )
 def test_a_crawl_without_new_items_closes(server, tmp_path, reason, settings):
     first = crawled(server, tmp_path, OneItem, **settings)
-    assert (first.stats["finish_reason"], 4 <= first.snapshot.pages < PAGES) == (reason, True)
+    least = 4 if "pagecount" in reason else 0  # on a busy machine the time may be over before any page
+    assert (first.stats["finish_reason"], least <= first.snapshot.pages < PAGES) == (reason, True)
     assert crawled(server, tmp_path, OneItem).snapshot.pages == PAGES - first.snapshot.pages
 
 

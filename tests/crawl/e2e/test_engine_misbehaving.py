@@ -22,7 +22,7 @@ from tests.servers.charsets import CHARSETS
 from tests.servers.misbehaving import running
 from tests.servers.sins import SINS
 
-END_MAX_S = 60.0
+END_MAX_S = 300.0
 SPIDER = """
 from pathlib import Path
 from lycosa import Request, Spider

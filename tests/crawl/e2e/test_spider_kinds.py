@@ -81,7 +81,8 @@ def test_a_killed_crawl_spider_resumes_by_its_rules(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.1) as tree:
         site = tree.url.removesuffix("/0")
-        with start_command(*command(site, "--no-robots"), cwd=tmp_path) as run:
+        # The delay keeps the crawl from ending before the kill.
+        with start_command(*command(site, "--no-robots", "--delay", 0.1), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 12), run.stderr
             assert run.kill(), run.stderr
         run_spider(site, tmp_path, TREE, "--no-robots")
@@ -93,7 +94,8 @@ def test_a_resumed_crawl_names_a_missing_rule(tmp_path):
     write(tmp_path, TREE)
     with grow(60, delay_s=0.2) as tree:
         site = tree.url.removesuffix("/0")
-        with start_command(*command(site, "--no-robots"), cwd=tmp_path) as run:
+        # The delay keeps the crawl from ending before the kill.
+        with start_command(*command(site, "--no-robots", "--delay", 0.1), cwd=tmp_path) as run:
             assert run.until(lambda: len(tree.hits()) > 16), run.stderr
             assert run.kill(), run.stderr
         stderr = run_spider(site, tmp_path, TREE.replace(SECOND_RULE, ""), "--no-robots", code=1)

@@ -24,12 +24,15 @@ from tests.conftest import PROVE, REDIS, need
 from tests.servers.redis import find_redis, redis_server
 
 PAGES, CONCURRENCY, PER_HOST = 96, 64, 8
-CALLBACK_S, RETRY_AFTER_S = 1.0, 1
+CALLBACK_S, RETRY_AFTER_S, ERRBACK_MAX_S = 1.0, 1, 20.0
 END_MAX_S = 4.0
 """The callbacks would take 12 s (96 / 8) if they held the slots of their host."""
 SPIDERS = f"""
 import asyncio, time
+from pathlib import Path
 from lycosa import Request, Spider
+
+FETCHED = Path(__file__).with_name("fetched")
 
 class Slow(Spider):
     name = "slow"
@@ -55,10 +58,13 @@ class Refused(Spider):
         yield Request(f"{{self.site}}/next")
 
     async def failed(self, failure):
-        await asyncio.sleep({RETRY_AFTER_S} + 2)
+        until = time.monotonic() + {ERRBACK_MAX_S}
+        while not FETCHED.exists() and time.monotonic() < until:
+            await asyncio.sleep(0.01)
         yield {{"failed": time.time()}}
 
     def parse(self, response):
+        FETCHED.touch()
         yield {{"next": time.time()}}
 """
 Crawl = Callable[[str, str], list[Any]]

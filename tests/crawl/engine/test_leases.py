@@ -64,10 +64,11 @@ def test_a_visit_over_the_time_limit_is_retried_and_then_dead() -> None:
     async def scenario(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
-            crawl = await build_engine(stack, spider, POLICY, EngineLimits(lease_max_s=0.3))
+            crawl = await build_engine(stack, spider, POLICY, EngineLimits(lease_max_s=0.5))
             await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
-            assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)
+            assert (stats.dead_reasons, crawl.stats.retries) == ({LEASE_EXPIRED: 1}, 4)
+            assert 1 <= len(spider.calls) <= 5, "on a busy machine the time may be over before the callback is called"
 
     with grow(1) as tree:
         asyncio.run(scenario(tree.url))

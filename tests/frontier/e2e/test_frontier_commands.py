@@ -25,6 +25,7 @@ from lycosa.cli.frontier.rows import format_time, parse_time
 from lycosa.cli.main import main
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.url import fingerprint, host_key
+from lycosa.frontier import remote
 from lycosa.frontier.core.description import VERSION, Description
 from lycosa.frontier.core.model import Extras, HostFacts, UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -45,6 +46,7 @@ def _own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr(looking, "RATE_OVER_S", 0.05)
+    monkeypatch.setattr(remote, "REPORT_AFTER_S", 60.0)  # no reports on a busy machine
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)
 

@@ -131,7 +131,7 @@ def test_imported_or_requeued_urls_are_fetched_at_once_and_only_once(
     """A page that never responds keeps the crawl running for as long as the commands take."""
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
     with start_command(
-        *crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path
+        *crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 600), cwd=tmp_path
     ) as crawl:
         wait_until_running(crawl)
         while not frontier_json(tmp_path, "list", "--status", "dead"):
@@ -154,8 +154,8 @@ def test_imported_or_requeued_urls_are_fetched_at_once_and_only_once(
 
 
 def test_import_wakes_a_waiting_crawl(server: Server, tmp_path: Path) -> None:
-    """The only work left is due in a minute, but imported URLs are fetched immediately."""
-    start = server.url("/429?after=60")
+    """The only work left is due in ten minutes, but imported URLs are fetched immediately."""
+    start = server.url("/429?after=600")
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
     with running(host="127.0.0.3") as other, start_command(*arguments, cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())

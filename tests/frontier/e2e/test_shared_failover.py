@@ -53,7 +53,7 @@ def wait_until_paused(running: Crawl) -> int:
     count = -1
     while count != (now := len(running.requests())):
         count = now
-        time.sleep(1.5)
+        time.sleep(3.5)
     return count
 
 

@@ -88,7 +88,9 @@ def test_crawl_is_watched_and_seeded_while_a_worker_is_killed(tmp_path: Path, re
         assert "by all workers so far" in (tmp_path / "2.log").read_text()
         ended = top(running)
         assert (ended["workers"], ended["rates"]) == ([], None)
-        assert Counter(worker["state"] for worker in ended["former_workers"]) == {"lost": 1, "ended": 2}
+        states = Counter(worker["state"] for worker in ended["former_workers"])
+        # On a busy machine another worker may be lost for a while, and join again.
+        assert (set(states), states["ended"]) == ({"lost", "ended"}, 2)
         assert ended["totals"]["pages"] >= PAGES + 51 - UNREPORTED
 
 
@@ -111,24 +113,29 @@ def run(running: Crawl, watching: Running) -> None:
     wait_until(lambda: pages_with_items(running) >= {*more}, lambda: pages_with_items(running))
 
     view = complete_view(running)
-    (killed,) = view["former_workers"]
+    former = view["former_workers"]
+    (killed,) = [worker for worker in former if worker["pid"] == running.workers[0].pid]
     assert (killed["state"], killed["machine"]) == ("lost", view["workers"][0]["machine"])
     assert {worker["pid"] for worker in view["workers"]} == {running.workers[n].pid for n in running.alive()}
-    assert view["totals"]["pages"] == sum(worker["pages"] for worker in [*view["workers"], killed])
+    assert view["totals"]["pages"] == sum(worker["pages"] for worker in [*view["workers"], *former])
     assert view["stats"]["item_scraped_count"] >= view["totals"]["items"] >= PAGES + 51 - UNREPORTED
     assert (view["urls"]["done"], view["unfinished"]) == (PAGES + 51, 0)
     check_metrics(running, view, port)
 
 
 def complete_view(running: Crawl) -> dict:
-    """Return the view once the live workers have reported all their pages."""
+    """Return the view once the live workers have reported all their pages. What a worker that was lost and has joined
+    again reports is not compared.
+    """
     view: dict = {}
     pids = {running.workers[number].pid: number for number in running.alive()}
 
     def is_complete() -> bool:
         view.update(top(running))
         pages = {worker["pid"]: worker["pages"] for worker in view["workers"]}
-        return pages == {pid: len(running_items(running.home, f"{number}.jsonl")) for pid, number in pids.items()}
+        lost = {worker["pid"] for worker in view["former_workers"]}
+        items = {pid: len(running_items(running.home, f"{number}.jsonl")) for pid, number in pids.items()}
+        return set(pages) == set(items) and all(pages[pid] == items[pid] for pid in items if pid not in lost)
 
     wait_until(is_complete, lambda: view)
     return view
@@ -182,7 +189,7 @@ def check_metrics(running: Crawl, view: dict, port: int) -> None:
         assert found["lycosa_pages_total"] == {running.name: view["totals"]["pages"]}
         assert found["lycosa_worker_pages_total"] == {each["worker"]: each["pages"] for each in view["workers"]}
         assert found["lycosa_frontier_urls"]["done"] == view["urls"]["done"]
-        assert found["lycosa_workers"]["lost"] == 1
+        assert found["lycosa_workers"]["lost"] == len(view["former_workers"])
         assert found["lycosa_stat_total"]["item_scraped_count"] == view["stats"]["item_scraped_count"]
     worker_metrics = scraped(f"http://127.0.0.1:{port}/metrics")
     (name,) = worker_metrics["lycosa_worker_pages_total"]

@@ -46,14 +46,21 @@ def produce(folder: str, path: str, name: str, kind: str) -> None:
 
 
 def consume(folder: str, path: str, _name: str, kind: str) -> None:
-    """Lease items for ever. Log each leased item, and each ack that has returned."""
+    """Lease items for ever. Log each leased item, and each ack that has returned.
+
+    An ack is refused if this process was paused for so long that the other members took over its lease.
+    """
     log = Log(path)
     with KINDS[int(kind)](folder) as queue:
         while True:
             lease = queue.lease()
             log.write("taken", lease.item, lease.attempts)
-            lease.ack()
-            log.write("acked", lease.item)
+            try:
+                lease.ack()
+            except ValueError:
+                log.write("late", lease.item)
+            else:
+                log.write("acked", lease.item)
 
 
 def pass_on(folder: str, path: str, other: str, count: str) -> None:
