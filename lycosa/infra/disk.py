@@ -24,9 +24,9 @@ def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPA
     return StorageError(f"{path}: {what}: {(error.strerror or str(error)).lower()}")
 
 
-def is_full(path: Path) -> bool:
-    """Return whether the device of a path, which may not exist yet, has less than FREE_MIN_BYTES free."""
+def is_full(path: Path, free_min: int = 0) -> bool:
+    """Return whether the device of a path, which may not exist yet, has less than `free_min` or FREE_MIN_BYTES free."""
     try:
-        return shutil.disk_usage(path if path.exists() else path.parent).free < FREE_MIN_BYTES
+        return shutil.disk_usage(path if path.exists() else path.parent).free < max(free_min, FREE_MIN_BYTES)
     except OSError:
         return False

@@ -60,6 +60,10 @@ class Marker(msgspec.Struct, omit_defaults=True):
     fields: dict[str, tuple[str, ...]] = {}
 
 
+SEGMENT_BYTES = 50_000_000
+"""Space that the threads of tantivy may need for new segments."""
+
+
 @contextlib.contextmanager
 def failures(path: Path, what: str) -> Iterator[None]:
     """Translate errors of the engine and of the system into `IndexFailure`; `IndexDamaged` for damaged files."""
@@ -71,8 +75,11 @@ def failures(path: Path, what: str) -> Iterator[None]:
             reason = message[1]
         elif isinstance(error, ValueError) and _DAMAGE.search(reason):
             raise IndexDamaged(f"the index {path} {what}: {_damage(path, reason)}") from error
-        # An error in a thread of tantivy does not name its reason, which may be a full disk.
-        reason = "no space left on the device" if is_full(path) else reason[:1].lower() + reason[1:]
+        # An error in a thread of tantivy does not name its reason, which may be a full disk. The files that did not fit
+        # may be removed by now.
+        needed = SEGMENT_BYTES if "thread" in reason else 0
+        is_space = reason.startswith("No space left") or is_full(path, needed)
+        reason = "no space left on the device" if is_space else reason[:1].lower() + reason[1:]
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
 
 

@@ -342,6 +342,19 @@ def test_system_errors_of_tantivy_are_one_plain_line(tmp_path):
     assert str(caught.value) == f"the index {tmp_path} cannot be opened: permission denied"
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        'Failed to write: IoError { io_error: Os { code: 28, kind: StorageFull, message: "No space left on device" } }',
+        "An index writer was killed. A worker thread encountered an error (io::Error most likely) or panicked.",
+    ],
+)
+def test_a_full_device_is_named_although_the_files_that_did_not_fit_are_removed(small_device, raw):
+    with pytest.raises(IndexFailure) as caught, failures(small_device, "cannot commit"):
+        raise ValueError(raw)
+    assert str(caught.value) == f"the index {small_device} cannot commit: no space left on the device"
+
+
 def test_sigterm_leaves_no_lock(tmp_path):
     process = python(WRITER, tmp_path / "index")
     answer(process)
