@@ -83,10 +83,11 @@ def test_500_does_not_block_its_host(server, tmp_path):
     server.delay_ms = 10
     starts = [server.url("/500"), server.url("/tree/12/0")]
     crawled = crawl(
-        tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1, "-s", "backoff_base=6"
+        tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1, "-s", "backoff_base=10"
     )
     first, second = (index for index, hit in enumerate(server.hits) if hit.target == "/500")
     assert second - first >= 2
+    assert server.hits[first + 1].at - server.hits[first].at < 5, "the host waited for the retry, which takes 5 to 10 s"
     assert (crawled.dead, set(crawled.items)) == ({"/500": "500"}, tree(12))
 
 
