@@ -87,8 +87,8 @@ class SiteChild:
             if not sent:
                 raise
             log.exception("a request failed")  # the site has responded with status 500, and raised the error again
-        headers = [(bytes(name), bytes(value)) for name, value in sent[0]["headers"]]
-        return SiteResponse(sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:]))
+        start, *parts = sent
+        return SiteResponse(start["status"], start["headers"], b"".join(part.get("body", b"") for part in parts))
 
 
 METHODS = methods_of(SiteChild)
