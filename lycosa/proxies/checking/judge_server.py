@@ -140,18 +140,19 @@ async def run_judge(
     server = HttpServer(judge.handle, CONNECTIONS_MAX)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
-        plain = await stack.enter_async_context(await _listen(server, host, port, None))
-        address, port = plain.sockets[0].getsockname()[:2]
+        wanted = [(port, None)] if certificate is None else [(port, None), (tls_port, certificate.context)]
+        bound: dict[ssl.SSLContext | None, asyncio.Server] = {}
+        # Named ports come first: the system could give one of them to the server that takes any.
+        for number, context in sorted(wanted, key=lambda each: each[0] == 0):
+            bound[context] = await stack.enter_async_context(await _listen(server, host, number, context))
+        address, port = bound[None].sockets[0].getsockname()[:2]
         judge.note = remote_note(address, ACCESS)
-        if certificate is not None:
-            secure = await stack.enter_async_context(await _listen(server, host, tls_port, certificate.context))
-            tls_port = secure.sockets[0].getsockname()[1]
         name = (public or host).strip("[]")
         judge.address = JudgeAddress(
             f"[{name}]" if ":" in name else name,
             port,
             judge.address.key,
-            tls_port if certificate else 0,
+            bound[certificate.context].sockets[0].getsockname()[1] if certificate else 0,
             certificate.pin if certificate else "",
         )
         yield judge

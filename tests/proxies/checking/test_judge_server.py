@@ -16,6 +16,7 @@ from lycosa.core.errors import FetchError, StateError, TlsFailed, UsageError
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.infra.web import http_server
+from lycosa.infra.web.listening import Access, PortInUse, open_listener
 from lycosa.proxies.checking import judge_server as judge_module
 from lycosa.proxies.checking.judge_server import (
     CERTIFICATE_FILE,
@@ -28,6 +29,7 @@ from lycosa.proxies.checking.judge_server import (
 )
 from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, decode_answer, make_page, parse_judge_address
 from tests.conftest import need
+from tests.servers.ports import closed_port
 
 NONCE = "0123456789abcdef" * 2
 
@@ -230,6 +232,27 @@ def test_a_port_in_use_is_reported() -> None:
 
         with pytest.raises(StateError, match=f"127.0.0.1:{port}: cannot listen there: address already in use$"):
             asyncio.run(main())
+
+
+@pytest.mark.parametrize("named", ["port", "tls_port"])
+def test_a_named_port_is_not_given_to_the_other_server(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    reserved = closed_port()
+
+    def listen(host: str, port: int, where: str, access: Access) -> socket.socket:
+        try:
+            return open_listener(host, port or reserved, where, access)  # the worst that the system may choose
+        except PortInUse:
+            return open_listener(host, port, where, access)
+
+    monkeypatch.setattr(judge_module, "open_listener", listen)
+
+    async def main() -> None:
+        async with run_judge(certificate, **{named: reserved}) as judge:  # type: ignore[arg-type]
+            assert getattr(judge.address, named) == reserved
+
+    asyncio.run(main())
 
 
 def test_a_judge_serves_ipv6(certificate: Certificate) -> None:
