@@ -135,6 +135,8 @@ class SiteProcesses:
                 code = await self._run()
             except OSError as error:
                 log.warning("a process of the site cannot be started: %s", error)
+            except Exception:
+                log.exception("a process of the site failed")
             else:
                 log.warning("a process of the site ended (exit code %s), and is started again", code)
             await asyncio.sleep(RESTART_DELAY_S)
