@@ -125,7 +125,7 @@ async def open_torrent_crawl(
     """
     async with AsyncExitStack() as stack:
         clock = Clock()
-        stack.enter_context(shared_lock(folder))  # see `scan_installed`
+        stack.enter_context(shared_lock(folder))  # shows `scan_installed` that a crawl is running
         current_rules = InstalledRules(folder, rules, clock.now).current
         location = RecordsLocation(str(folder), store_url)
         records = open_records(location, create=True, max_bytes=max_bytes, outage_wait=OutageWait(say))
@@ -184,7 +184,7 @@ async def crawl(
     max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 
     The other arguments are those of `open_node`. The crawl pauses while your loop processes a torrent. A torrent is
-    durable before it is yielded, so it is not yielded again after a crash. Close the generator to stop the crawl, also
+    durable before it is yielded, so it is not yielded again after a crash. To stop the crawl, close the generator, even
     if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
     check_store(store, max_bytes)

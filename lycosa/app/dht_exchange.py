@@ -133,7 +133,7 @@ async def open_import(
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_records(location, policy, create=True))
         if location.state is not None:
-            stack.enter_context(shared_lock(Path(location.state)))  # see `scan_installed`
+            stack.enter_context(shared_lock(Path(location.state)))  # shows `scan_installed` that an import is running
         torrents = TorrentImport(store, location, policy, rules, processes, stack)
         stack.push_async_callback(torrents.close)
         yield torrents

@@ -106,9 +106,9 @@ def _row_values(row: Row) -> dict[str, Any]:
 async def open_inspection(
     location: RecordsLocation, report: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[CrawlInspection]:
-    """Open the state of a crawl or of imports. `report` is called if a running crawl takes long to answer.
+    """Open the state of a crawl or of imports. `report` is called if a running crawl is slow to answer.
 
-    Raises `UsageError` if the folder is not the state of a crawl, and `StateError`.
+    Raises `StateError`, or `UsageError` if the folder has neither torrents nor a queue.
     """
     if location.state is None:
         raise UsageError("which crawl? Write --state DIR")

@@ -50,7 +50,7 @@ class Applied(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """Numbers of infohashes denied or allowed now, of those that already were, and of removed torrents."""
+    """Counts: infohashes denied (or allowed) now, infohashes that already were, and removed torrents."""
 
     changed: int
     unchanged: int

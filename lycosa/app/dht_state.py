@@ -43,7 +43,7 @@ class RecordsLocation(NamedTuple):
 
 @contextmanager
 def queue_advice(queue: Path) -> Iterator[None]:
-    """Replace the advice in the errors of a damaged queue: it names -O, an option of web crawls."""
+    """Replace the advice of `DamagedState`: it names -O, which only web crawls have."""
     try:
         yield
     except DamagedState as error:
@@ -56,12 +56,12 @@ def queue_advice(queue: Path) -> Iterator[None]:
 
 @asynccontextmanager
 async def open_hash_frontier(folder: Path, now: float) -> AsyncIterator[LocalFrontier[bytes]]:
-    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has it."""
+    """Open the frontier of a state folder. Raises `StateError`; `StateLocked` if another process has locked it."""
     state = StateDir(folder / QUEUE)
     try:
         with queue_advice(folder / QUEUE):
             state.check_complete()
-            # sync: the store forgets an eviction once the torrent is queued again: the queue must survive power loss.
+            # The store forgets an eviction once the torrent is queued again, so the queue must survive power loss.
             frontier = embedded_frontier(state.frontier, POLICY, sync=True, now=now)
         try:
             if not state.description.name:
@@ -96,7 +96,7 @@ async def open_records(
 
 
 def check_store(store_url: str | None, max_bytes: int | None = None) -> None:
-    """Raise `UsageError` for a wrong URL, or a driver that is not installed."""
+    """Raise `UsageError` for a wrong URL, a driver that is not installed, or a URL together with `max_bytes`."""
     _records(RecordsLocation(".", store_url), None, create=True, max_bytes=max_bytes)
 
 

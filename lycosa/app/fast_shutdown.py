@@ -30,5 +30,5 @@ def fast_shutdown(lost: str = PROXIES, report: Callable[[str], None] = log.warni
 
 
 def lost_by_fast_shutdown(settings: Settings) -> str:
-    """Return a text that says what a crawl with these settings loses in a fast shutdown."""
+    """Describe what a crawl with these settings loses in a fast shutdown."""
     return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

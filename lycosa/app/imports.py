@@ -15,7 +15,7 @@ from lycosa.crawl.spiders.spider import Spider
 
 
 def import_function(setting: str, word: str, *arguments: str) -> Callable[..., Any]:
-    """Import a `module:function`, also from a file in the current folder. Raises `BadSetting`.
+    """Import a `module:function`. The module may be a file in the current folder. Raises `BadSetting`.
 
     Each of `arguments` is an accepted signature, such as "method, url, body".
     """

@@ -35,7 +35,7 @@ def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules
 
 
 def stored_fingerprint(key: Sequence[str]) -> Fingerprint:
-    """Return the function of stored rules. Raises `BadSetting` if only the spider's code can apply them."""
+    """Return the fingerprint function of stored rules. Raises `BadSetting` if only the spider's code can apply them."""
     if key and key[-1].endswith(OWN_KEY):
         raise BadSetting(f"{key[-1]} computes the fingerprints of this crawl: only a run of its spider can call it")
     return _parse_words(key).fingerprint if key else fingerprint

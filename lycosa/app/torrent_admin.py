@@ -39,7 +39,7 @@ class StoredNameRules:
     """Implements `NameRules` for a store. If the folder `state` is given, rules are installed in it, and its crawls
     apply them.
 
-    After torrents were removed, `update` starts to update the index.
+    `update` is called after a rule has been applied, to update the index.
     """
 
     def __init__(self, store: RecordStore, state: Path | None, update: Callable[[], Awaitable[None]]) -> None:
@@ -72,7 +72,7 @@ class StoredNameRules:
             await self._begin(draft, _inspector(draft), applied=True)
 
     async def _unapplied(self, after: str) -> RuleDraft | None:
-        """Return the first unapplied rule after this name; None if there is none."""
+        """Return the first unapplied rule with a later name; None if there is none."""
         if self._state is None:
             return None
         files = await asyncio.to_thread(rule_files, self._state)
@@ -175,13 +175,13 @@ class IndexProcess:
             await self._rebuild()
 
     async def resume(self) -> None:
-        """Start an unfinished rebuild again, unless another process is doing it."""
+        """Restart an unfinished rebuild, unless another process is doing it."""
         async with self._turn:
             if await asyncio.to_thread(self._requests.is_wanted):
                 await self._rebuild()
 
     async def update(self) -> None:
-        """Start to index the changes of the store, unless another process writes the index."""
+        """Start indexing the changes in the store, unless another process writes the index."""
         async with self._turn:
             if self._process is None or not self._process.is_alive():
                 await self._begin(_update_in_process)

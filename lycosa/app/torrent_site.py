@@ -51,7 +51,7 @@ async def open_torrent_site(
 ) -> AsyncIterator[object]:
     """Open the site, as an ASGI application. Raises `UsageError` if there are no torrents or no index.
 
-    Takedown requests are deleted `keep_requests_days` after their decision. If `processes` is more than 1, so many
+    Takedown requests are deleted `keep_requests_days` after their decision. If `processes` is more than 1, that many
     child processes answer most requests.
     """
     async with AsyncExitStack() as stack:
@@ -78,7 +78,7 @@ async def open_torrent_site(
 async def open_child_site(
     location: RecordsLocation, place: IndexPlace, title: str, base: str
 ) -> AsyncIterator[Starlette]:
-    """Open the site in a child process: all but its limits, long tasks and cleaning."""
+    """Open the site in a child process. The parent limits the clients, runs long tasks and deletes old requests."""
     async with AsyncExitStack() as stack:
         search, store, site = await _open_parts(stack, location, place)
         yield build_torrent_site(search, title=title, base=base, admin=AdminParts(site, store), in_child=True)

@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 def printable(text: str) -> str:
-    """Replace unprintable characters by "?": the text may come from the network."""
+    """Replace unprintable characters with "?": the text may come from the network."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 

@@ -13,7 +13,7 @@ from lycosa.core.errors import LycosaError
 from lycosa.infra.web.listening import Access, PortInUse, open_listener
 
 FINISH_TIMEOUT_S = 2
-"""Seconds that requests in progress have to finish after a signal."""
+"""Maximum seconds until requests in progress finish after a signal."""
 
 
 def listen(

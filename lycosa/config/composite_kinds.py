@@ -54,14 +54,14 @@ class ListOf(NamedTuple):
         elements = tuple(_convert_element(self.element, each) for each in value)
         if self.distinct and len(set(elements)) < len(elements):
             twice = next(each for place, each in enumerate(elements) if each in elements[:place])
-            raise BadSetting(f"{twice!r} is given twice: name each once")
+            raise BadSetting(f"{twice!r} is given twice: list each once")
         return elements
 
 
 class OutputList(NamedTuple):
     """Outputs for items; see `storage.core.output`."""
 
-    expected: str = "a file, '-', or a stream in Redis, or several"
+    expected: str = "one or more outputs: files, '-' or Redis streams"
 
     def convert(self, value: object) -> tuple[str, ...]:
         if isinstance(value, Path):
@@ -131,7 +131,7 @@ def relative_outputs(base: Path, outputs: Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_outputs(text: str) -> list[str]:
-    """Split a text at commas if every part is then an output, otherwise into lines."""
+    """Split text at commas if every part is then an output, otherwise into lines."""
     by_commas = split(text)
     return by_commas if all(map(_is_output, by_commas)) else split(text, commas=False)
 
@@ -155,7 +155,7 @@ def _output(text: object) -> str:
 
 
 def split(text: str, *, commas: bool = True) -> list[str]:
-    """Split a text into lines, or at commas if it is a single line."""
+    """Split text into lines, or at commas if it is a single line."""
     elements = text.split("," if commas and "\n" not in text else "\n")
     return [element.strip() for element in elements if element.strip()]
 

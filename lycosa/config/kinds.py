@@ -213,7 +213,7 @@ def is_none(value: object) -> bool:
 
 
 def hide_login(url: object) -> object:
-    """Replace the login in a URL, even an invalid one, by `***`."""
+    """Replace the login in a URL, even an invalid one, with `***`."""
     return LOGIN.sub(r"\1***@", url) if isinstance(url, str) else url
 
 

@@ -58,7 +58,7 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` maps setting names to command-line values (None: not given); `sets` holds the texts after `-s`. The project
+    `flags` maps setting names to command-line values (None: not given); `sets` holds the values of `-s`. The project
     is searched from `folder` upwards. `spider_place` is the source of `spider_settings` in messages. `places` receives
     the source of each setting that is not a default.
     """
@@ -111,7 +111,7 @@ def unknown_setting(name: str) -> str:
 
 @dataclass(slots=True)
 class _Merged:
-    """The settings so far. `combined` maps our settings in COMBINATIONS to the given values of Scrapy's."""
+    """The settings so far. `combined` maps our settings in COMBINATIONS to the values given for Scrapy's."""
 
     places: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)

@@ -143,8 +143,8 @@ EQUIVALENTS: Mapping[str, Equivalent] = {
 class Combination(NamedTuple):
     """One of our settings that stands for two of Scrapy's, called `names`.
 
-    `read` gets the given values by Scrapy's names and returns ours (None: no value). The functions in `writes` convert
-    our value to the values of Scrapy's settings, in the order of `names`.
+    `read` takes the given values, keyed by Scrapy's names, and returns ours (None: no value). The functions in `writes`
+    convert our value to the values of Scrapy's settings, in the order of `names`.
     """
 
     names: tuple[str, str]
@@ -185,4 +185,4 @@ SCRAPY_NAMES: Mapping[str, str] = {
     **{name: each.setting for name, each in EQUIVALENTS.items()},
     **{name: setting for setting, each in COMBINATIONS.items() for name in each.names},
 }
-"""Our setting for every accepted name of Scrapy."""
+"""Our setting for every Scrapy name that is accepted."""

@@ -50,7 +50,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     ("there is one downloader; a class of your own goes into downloader_middlewares or extensions", {
         "DOWNLOADER": (),
     }),
-    ("TLS is libcurl's: its only setting is 'insecure'", {
+    ("libcurl does TLS: the only setting is 'insecure'", {
         "DOWNLOADER_CLIENTCONTEXTFACTORY": (), "DOWNLOADER_CLIENT_TLS_CIPHERS": ("DEFAULT",),
         "DOWNLOADER_CLIENT_TLS_METHOD": ("TLS",), "DOWNLOAD_TLS_MAX_VERSION": (None,),
         "DOWNLOAD_TLS_MIN_VERSION": (None,),
@@ -96,7 +96,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
             "scrapy.extensions.httpcache.FilesystemCacheStorage", "scrapy.extensions.httpcache.DbmCacheStorage",
         ),
     }),
-    ("write all pipelines into pipelines", {"ITEM_PIPELINES_BASE": ({},)}),
+    ("list all pipelines in the setting pipelines", {"ITEM_PIPELINES_BASE": ({},)}),
     ("write a pipeline", {"ITEM_PROCESSOR": ("scrapy.pipelines.ItemPipelineManager",)}),
     ("write log_level = 'CRITICAL'", {"LOG_ENABLED": (True,)}),
     ("the log is appended to the file: delete the file before the crawl", {"LOG_FILE_APPEND": (True,)}),
@@ -121,7 +121,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
     }),
     ("robots.txt is parsed by RFC 9309", {"ROBOTSTXT_PARSER": ("scrapy.robotstxt.ProtegoRobotParser",)}),
     ("the setting user_agent selects the rules in robots.txt", {"ROBOTSTXT_USER_AGENT": (None,)}),
-    ("the frontier is the scheduler: leave it out", {"SCHEDULER": ("scrapy.core.scheduler.Scheduler",)}),
+    ("leave this setting out: the frontier is the scheduler", {"SCHEDULER": ("scrapy.core.scheduler.Scheduler",)}),
     ("the frontier keeps the order: give requests a priority, or set depth_priority", {
         "SCHEDULER_DISK_QUEUE": (), "SCHEDULER_MEMORY_QUEUE": (),
         "SCHEDULER_PRIORITY_QUEUE": ("scrapy.pqueues.DownloaderAwarePriorityQueue",),
@@ -138,7 +138,7 @@ _UNSUPPORTED: Sequence[tuple[str, Mapping[str, Sequence[object]]]] = (
         "TELNETCONSOLE_PORT": (), "TELNETCONSOLE_USERNAME": (),
     }),
     ("genspider -t selects one of the built-in templates", {"TEMPLATES_DIR": ()}),
-    ("Lycosa does not use Twisted: leave it out", {
+    ("leave this setting out: Lycosa does not use Twisted", {
         "TWISTED_REACTOR": (None, "twisted.internet.asyncioreactor.AsyncioSelectorReactor"),
     }),
 )  # fmt: skip

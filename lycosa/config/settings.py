@@ -141,7 +141,7 @@ class Settings:
     proxy: Annotated[str, Text("a proxy such as http://host:3128 or socks5h://host:1080", PROXY_URL, "")] = ""
     """The proxy for every request; empty for none."""
     proxy_pool: Annotated[str | None, PoolLocation("a list of proxies, a folder, or redis://host:6379/0")] = None
-    """The proxy pool for every request: a list of proxies, a folder, or the URL of a Redis; None for no pool."""
+    """The proxy pool for every request: a list of proxies, a folder, or the URL of a Redis server; None for no pool."""
     proxy_tries: Annotated[int, Integer(1, 100)] = 5
     """Maximum number of proxies of the pool to try for a request before it counts as failed."""
     proxy_wait: Annotated[float | None, Duration(0, 36_525 * DAY_S)] = 900.0
@@ -293,7 +293,7 @@ class Settings:
     expected_urls: Annotated[int, UrlCount(1000, 10**9)] = 1_000_000
     """Initial capacity of the frontier's Bloom filter, in URLs; it grows if there are more."""
     frontier: Annotated[str, Text("an address such as redis://host:6379/0", SHORT, "")] = ""
-    """URL of the Redis with a frontier that several workers share; "" for an embedded frontier."""
+    """URL of the Redis server with a frontier that several workers share; "" for an embedded frontier."""
     crawl_name: Annotated[str, Text("a name", SHORT, "")] = ""
     """Name of the crawl in a shared frontier; "" for the name of its spider or site."""
     keep_alive: Annotated[bool, Boolean()] = False

@@ -24,9 +24,9 @@ def looks_like_a_list_file(text: str) -> bool:
 
 
 def suggest_file(text: str, fits: Callable[[Path], bool] = Path.is_file) -> str:
-    """Return the end of an error message that suggests a similar path in the same folder.
+    """Return the end of an error message that suggests the most similar path in the same folder; "" if there is none.
 
-    This is the most similar path that the function `fits` accepts; without one, return "".
+    Only paths that the function `fits` accepts are suggested.
     """
     folder, name = os.path.split(text)
     by_name = {each.lower(): each for each in islice(_names(folder), NAMES_MAX)}

@@ -1,7 +1,7 @@
 """Tell public IP addresses from private ones, to keep links on public pages from reaching private services.
 
-No function raises. In doubt an address counts as private, and so does text that is not an address. An address that
-embeds an IPv4 address (mapped, NAT64, 6to4) is public if the embedded address is public.
+No function raises. An address that embeds an IPv4 address (mapped, NAT64, 6to4) is public if the embedded address is
+public.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ NOT_PUBLIC_V4 = [
     for block in (
         "0.0.0.0/8",  # this host
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # shared by the customers of a provider (CGNAT); 100.100.100.200 serves metadata at Alibaba
+        "100.64.0.0/10",  # shared address space (CGNAT); 100.100.100.200 serves metadata at Alibaba
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # the host of a virtual machine at Azure, though it looks public
+        "168.63.129.16/32",  # platform services of Azure's virtual machines, though it looks public
         "169.254.0.0/16",  # link-local; 169.254.169.254 serves metadata in most clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments; 192.0.0.192 serves metadata at Oracle
         "192.0.2.0/24",  # documentation
-        "192.88.99.0/24",  # relays of 6to4, retired
+        "192.88.99.0/24",  # 6to4 relay anycast, deprecated
         "192.168.0.0/16",  # private
-        "198.18.0.0/15",  # benchmarks
+        "198.18.0.0/15",  # benchmarking
         "198.51.100.0/24",  # documentation
         "203.0.113.0/24",  # documentation
         "224.0.0.0/4",  # multicast
@@ -39,7 +39,7 @@ PUBLIC_V6 = IPv6Network("2000::/3")
 NOT_PUBLIC_V6 = [
     IPv6Network(block)
     for block in (
-        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking
         "2001:db8::/32",  # documentation
         "3fff::/20",  # documentation
     )

@@ -2,7 +2,8 @@
 
 It consists of layers of fixed size (rbloom). Each new layer has `GROWTH` times the capacity of the previous one, up to
 `CAPACITY_MAX`, and half its rate of false positives. So the total rate stays below twice that of the first layer
-(Almeida et al., Scalable Bloom Filters, 2007). Elements are 64-bit fingerprints, which are hashes already.
+(Almeida et al., Scalable Bloom Filters, 2007), until LAYERS_MAX layers are full. Elements are 64-bit fingerprints,
+which are hashes already.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SPARSE = 16
 
 
 def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
-    """Return the memory of a layer (Bloom, 1970): 1.2 bytes per fingerprint at the default rate."""
+    """Return the memory that a layer takes (Bloom, 1970): 1.2 bytes per fingerprint at the default rate."""
     return round(expected * -log(rate) / log(2) ** 2 / 8)
 
 
@@ -103,7 +104,7 @@ class Layer:
 
 
 class Filter:
-    """A growing Bloom filter. The newest layer is the first, since it holds most fingerprints.
+    """A growing Bloom filter. The newest layer is the first; no other layer is larger.
 
     Hot loops use `bits`, the rbloom filters of the layers, because a method call would cost too much.
     """

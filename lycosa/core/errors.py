@@ -28,7 +28,7 @@
     |   |-- IndexUnavailable  the server of the search index does not answer now
     |   |-- IndexLocked       another process writes the index
     |   |-- IndexDamaged      files of the index are damaged or missing: it must be built again
-    |   `-- BadQuery          the query cannot be read
+    |   `-- BadQuery          the query cannot be parsed, or exceeds a limit
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
     |   |-- ConnectFailed     no address or no connection: the host is at fault
     |   |   `-- ProxyFailed   no connection to a proxy, or (`behind`) from the proxy to the host
@@ -48,7 +48,7 @@
     |-- DontCloseSpider       raised by a receiver of spider_idle: do not end the crawl yet
     `-- NotConfigured         raised while a part is created: leave the part out
 
-The class docstring is the default message.
+The class docstring is the default message, except in `HttpError`, `RetryRequest` and `CloseSpider`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class IndexDamaged(IndexFailure):
 
 
 class BadQuery(IndexFailure):
-    """The query cannot be read, or is out of bounds."""
+    """The query cannot be parsed, or exceeds a limit."""
 
 
 @public
@@ -247,7 +247,7 @@ class BodyTooLarge(FetchError):
 
 
 class PrivateAddress(FetchError):
-    """A public page may not lead to this address."""
+    """A link on a public page leads to a private address."""
 
     retry = False
 
@@ -276,7 +276,7 @@ class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
     inline = False
-    """True for a request of `await self.fetch`; False for the request whose page is being visited."""
+    """True for a request of `await self.fetch`; False for the leased request itself."""
 
 
 @public

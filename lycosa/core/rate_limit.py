@@ -1,4 +1,4 @@
-"""Limit the rate of events of each of many hosts or clients, in a table of limited size. A check takes 1 µs."""
+"""Limit the rate of events per host or client, in a table of limited size. A check takes 1 µs."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster; lists some of its nodes
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
-`rediss` instead of `redis` means TLS, with the options ?ca=FILE (the authority to trust) and ?cert=FILE&key=FILE (our
+`rediss` instead of `redis` means TLS, with the options ?ca=FILE (the CA to trust) and ?cert=FILE&key=FILE (our
 certificate). ?sentinel_user=USER&sentinel_password=PASSWORD is the login for the Sentinels.
 """
 
@@ -67,14 +67,14 @@ def parse_redis_url(url: str, extra: Collection[str] = ()) -> RedisAddress:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise UsageError("this is not the address of a Redis: write redis://host:6379/0") from None
+        raise UsageError("this is not the address of a Redis server: write redis://host:6379/0") from None
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     text = f"{parts.scheme}://{hosts}{parts.path}"
     mode = MODES.get(parts.scheme)
     if mode is None:
         shown = url.rpartition("@")[2].partition("?")[0]
-        raise UsageError(f"{shown} is not the address of a Redis: write redis://host:6379/0")
+        raise UsageError(f"{shown} is not the address of a Redis server: write redis://host:6379/0")
     if parts.scheme != "unix" and any(
         "@" in rest for rest in (parts.path, parts.fragment, parts.query.partition("=")[0])
     ):
@@ -85,12 +85,12 @@ def parse_redis_url(url: str, extra: Collection[str] = ()) -> RedisAddress:
     master, database = _master_and_database(text, parts, mode, options)
     files = {name: options.pop(name) for name in TLS_FILES if tls and name in options}
     if "key" in files and "cert" not in files:
-        raise UsageError(f"{text}: key= needs its certificate; write cert=FILE, too")
+        raise UsageError(f"{text}: key= needs a certificate: add cert=FILE")
     sentinel = [options.pop(name, "") if mode is RedisMode.SENTINEL else "" for name in SENTINEL_OPTIONS]
     accepted = {name: options.pop(name) for name in extra if name in options}
     if options:
         known = [*extra, *(TLS_FILES if tls else ()), *(SENTINEL_OPTIONS if mode is RedisMode.SENTINEL else ())]
-        instead = f"write {', '.join(f'{name}=' for name in known)} only" if known else "write none"
+        instead = f"write {', '.join(f'{name}=' for name in known)} only" if known else "this URL takes no options"
         raise UsageError(f"{text}: unknown option {next(iter(options))!r}; {instead}")
     port = SENTINEL_PORT if mode is RedisMode.SENTINEL else PORT
     listed = [] if socket else [hosts] if mode is RedisMode.SERVER else hosts.split(",")

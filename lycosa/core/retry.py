@@ -46,8 +46,8 @@ class RetryDecision(NamedTuple):
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
-    """Return the seconds to wait by a Retry-After field (RFC 9110 §10.2.3), from 0 to `max_s`; None for an invalid
-    field."""
+    """Return the seconds to wait that a Retry-After field (RFC 9110 §10.2.3) asks for, from 0 to `max_s`; None for an
+    invalid field."""
     value = value.strip()
     if not value or len(value) > RETRY_AFTER_CHARS_MAX:
         return None

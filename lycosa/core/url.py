@@ -87,7 +87,7 @@ def host_name(key: str) -> str:
 
 
 def fingerprint(method: str, url: str, body: bytes = b"") -> int:
-    """Return a 64-bit hash of method (in any case), canonical URL and body."""
+    """Return a 64-bit hash of method (case-insensitive), canonical URL and body."""
     if not body and (method == "GET" or method.upper() == "GET"):
         return xxh3_64_intdigest(url.encode(), FINGERPRINT_KEY)
     verb = method.upper()

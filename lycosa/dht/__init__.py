@@ -34,7 +34,7 @@ __all__ = ["DhtSession", "StoredFile", "StoredTorrent", "TorrentRecord", "crawl"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, because the pure parts of this package need no sockets."""
+    """Import a public name on first use, so that importing a pure module loads no network code."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -135,7 +135,7 @@ def open_node_state(folder: Path) -> Iterator[NodeState]:
     state = NodeState(folder)
     try:
         yield state
-    except LycosaError:  # but not for an interrupt of the user
+    except LycosaError:  # but not for an interrupt by the user
         if folder in created:
             state.remove_if_unused(created)
         raise

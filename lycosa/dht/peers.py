@@ -60,8 +60,8 @@ class FetchLimits:
     """Half of the usual limit of open files. Further fetches wait."""
     connections_per_fetch: int = 3
     in_flight_bytes_max: int = 64 * 1024 * 1024
-    """Bound on the received and requested pieces of unfinished metadata. The first fetch that finds no room can
-    also use a reserve of `metadata_bytes_max`, so fetches do not deadlock."""
+    """Bound on the received and requested pieces, and on metadata not yet released. The first fetch that finds no room
+    can also use a reserve of `metadata_bytes_max`, so fetches do not deadlock."""
     metadata_bytes_max: int = METADATA_BYTES_MAX
     stages: StageLimits = field(default_factory=StageLimits)
 
@@ -264,7 +264,7 @@ class MetadataFetcher:
             fetch.cancel()
         if self._retry is not None:
             self._retry.cancel()
-        await self._tasks.__aexit__(None, None, None)  # the caller's error is not wrapped into a group
+        await self._tasks.__aexit__(None, None, None)  # the caller's error is not wrapped in a group
 
     def start(self, infohash: bytes, *, peers_max: int = PEERS_MAX, holds: bool = False) -> MetadataFetch:
         """Fetch from at most `peers_max` peers. With `holds`, the metadata counts as in flight until `release`."""

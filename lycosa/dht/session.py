@@ -320,7 +320,7 @@ async def open_node(
         limits             limits of queries, bytes and new addresses, for all nodes together
         fetch_limits       limits of connections to peers
 
-    Raises `UsageError` and `StateError`.
+    Raises `UsageError` and `StateError`; `LycosaError` if no bootstrap address is found.
     """
     config = NodeConfig(
         read_only=read_only, allowed_networks=_networks(allow_private), report_infohashes=report_infohashes

@@ -25,7 +25,7 @@ from lycosa.infra.web.listening import PortInUse
 DATAGRAMS_PER_WAKEUP = 64
 
 DATAGRAM_MAX = 4096
-"""KRPC messages fit into 1,500 bytes. Longer datagrams are truncated and cannot be decoded."""
+"""KRPC messages fit into 1,500 bytes. Datagrams longer than DATAGRAM_MAX are truncated and cannot be decoded."""
 
 BUFFER_BYTES = 4 << 20
 """Requested size of the kernel's buffers, for bursts while the process is busy. The kernel may grant less."""

@@ -200,7 +200,7 @@ class LocalFrontier(Generic[Key]):
         leased = self._leases.end(lease, contacted=contacted)
         if leased is None:
             return False
-        # Children first: if a child cannot be stored, the parent stays leased in the store and is fetched again.
+        # Children first: if a child cannot be stored, the parent is not done, and the next run fetches it again.
         if children:
             await self.push(children)
         if leased.key is not None:
@@ -392,7 +392,7 @@ class LocalFrontier(Generic[Key]):
     def _check_clock(self, now: float) -> None:
         """If the clock was set back to before the time of opening, use the new time as the time of opening.
 
-        `_host` limits stored times by it.
+        `_host` uses the time of opening to limit stored times.
         """
         if now < self._opened_at - CLOCK_SLACK_S:
             self._opened_at = now

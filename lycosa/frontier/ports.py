@@ -41,7 +41,8 @@ class VisitFrontier(Protocol):
 
         Like a lease, a claim waits for a free slot of the host and for its delay. Claims go before leases, but cannot
         starve them. `wake` is called when `try_start` may return something new; it must only set a flag. `holder` is
-        the caller's own lease: its slot is freed, as by `end_transfer`. If `needs_address`, call `set_address` first.
+        the caller's own lease: its slot is freed, as by `end_transfer`. If `needs_address`, call
+        `Frontier.set_address` first.
         """
 
     async def try_start(self, claim: Claim, now: float) -> float:
@@ -59,7 +60,7 @@ class VisitFrontier(Protocol):
     async def host_facts(self, host: str) -> HostFacts | None: ...
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Store the facts. A Crawl-delay in its robots.txt applies from `now` on."""
+        """Store the facts. A Crawl-delay in the robots.txt applies from `now` on."""
 
 
 class Frontier(VisitFrontier, Protocol):
@@ -195,7 +196,7 @@ class FrontierOperations(Protocol):
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Return the rows of a fingerprint, one per segment; with `states`, only rows in these states.
 
-        `host` makes the search faster; `states` may do so. The row of a done URL may lack the URL.
+        `host` speeds up the search, and `states` may. The row of a done URL may lack the URL.
         """
 
     async def requeue(
@@ -208,7 +209,7 @@ class FrontierOperations(Protocol):
         """
 
     async def expire_robots(self, hosts: Sequence[str], now: float) -> int:
-        """Expire failed robots.txt fetches of these hosts. Return the number of such hosts.
+        """Expire the robots.txt of those hosts whose last fetch of it failed. Return the number of these hosts.
 
         A failed fetch forbids all URLs of a host: requeued URLs would be dead again at once.
         """

@@ -88,11 +88,11 @@ class RemoteOperations(RpcClient):
 
     def _report_wait(self, timeout_s: float, work: str) -> None:
         if work:
-            self._report(f"{self.address}: {self.owner} {work} the whole state; its crawl is paused meanwhile")
+            self._report(f"{self.address}: {self.owner} {work} the whole state; the crawl is paused until then")
         elif not self._is_reported:
             self._is_reported = True
             silent = f"{self.address}: {self.owner} has not answered for {REPORT_AFTER_S:g} s"
-            self._report(f"{silent}: waiting at most {timeout_s:g} s for it")
+            self._report(f"{silent}: waiting up to {timeout_s:g} s")
 
 
 @asynccontextmanager

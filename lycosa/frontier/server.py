@@ -1,7 +1,7 @@
 """The server at STATE/socket, through which `lycosa frontier` reaches a running crawl.
 
 To keep the event loop responsive, a call handles at most SLICE_ROWS rows, and is followed by a pause as long as the
-call. Only `verify` and `compact` process the whole state; they stop the crawl meanwhile.
+call. Only `verify` and `compact` process the whole state; they pause the crawl meanwhile.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class StateDir:
             raise DamagedState(f"{data} is missing or empty", advice=DAMAGE_ADVICE)
 
     def describe(self, description: Description) -> None:
-        """Replace the description atomically, so that it survives a power loss even without `--sync`."""
+        """Replace the description atomically. It survives a power loss even without `--sync`."""
         self.description = description
         data = msgspec.json.format(msgspec.json.encode(description), indent=1)
         try:
@@ -116,7 +116,7 @@ def _lock(path: Path) -> int:
 
 
 def owner_of(path: Path) -> str:
-    """The id of the process that owns the state, or owned it last; "unknown" if unreadable."""
+    """The id of the process that owns the state, or last owned it; "unknown" if unreadable."""
     return lock_owner(path / LOCK)
 
 
@@ -127,11 +127,11 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} is a file, not a state folder; give another --state")
     names = {entry.name for entry in path.iterdir() if not entry.match(JSON_SPOOLS)}
     if names - KNOWN_FILES and DESCRIPTION not in names:
-        raise ForeignState(f"{path} contains files but no Lycosa state; give --state an empty or new folder")
+        raise ForeignState(f"{path} contains files but no Lycosa state; use an empty or new folder for --state")
 
 
 def read_description(path: Path) -> Description:
-    """Return the description in a state folder, locked or not. Raises `ForeignState`, `NewerState`."""
+    """Return the description in a state folder, locked or not. Raises `ForeignState`, `NewerState`, `StorageError`."""
     file = path / DESCRIPTION
     if not file.exists():
         return Description()

@@ -1,6 +1,6 @@
 """Detect the character encoding of a page as browsers do (WHATWG Encoding and HTML standards).
 
-In order of precedence: byte order mark > charset of the HTTP header > XML declaration or meta element in the first
+In order of precedence: byte order mark > charset of the HTTP header > meta element, else XML declaration, in the first
 PRESCAN_MAX bytes > a meta element that the parser finds later (a browser then parses again) > UTF-8 if the bytes are
 valid UTF-8 > windows-1252. Only WHATWG's labels are accepted: `latin1` means windows-1252, `gb2312` means gbk, and a
 page cannot select Python's own codecs (`rot13`, `utf-7`). The `replacement` encodings (hz, ISO-2022-CN and -KR), which

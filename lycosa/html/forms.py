@@ -1,8 +1,8 @@
 """Encode the fields of a form as browsers do (HTML standard, "Form submission").
 
 Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values; a field with the value None
-is omitted. Text is encoded in the encoding of the form; a character that the encoding lacks becomes a reference
-(`&#8364;`). The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
+is omitted. Text is encoded in the encoding of the form; a character that the encoding lacks becomes a character
+reference (`&#8364;`). The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fields_of(formdata: FormData) -> list[Field]:
         return [field for name, value in pairs for field in _values(name, value)]
     except (TypeError, ValueError):
         expected = "a dict or a list of (name, value) pairs"
-        raise BadForm(f"formdata is {type(formdata).__name__}: give it {expected}") from None
+        raise BadForm(f"formdata must be {expected}, not {type(formdata).__name__}") from None
 
 
 def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:

@@ -31,7 +31,7 @@ RESOLVED_MAX = 16_384
 """Maximum number of resolved hrefs in the cache."""
 
 CACHED_LENGTH_MAX = 256
-"""Maximum characters of a cached href and of its base URL, which limits the cache to 60 MB of memory."""
+"""Maximum length of a cached href and of its base URL, in characters. It limits the cache to 60 MB of memory."""
 
 _CANDIDATES = "[href],[src],[content]"
 _BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space, which WHATWG strips at both ends

@@ -5,7 +5,7 @@ it also copies unclosed formatting elements into every later block: 2,000 times 
 nodes and takes 700 MB. Such a page is cut where it exceeds a limit. In ordinary pages only the tags of a few samples
 are counted.
 
-The tokenizer here only approximates the standard's: a page written against this module can still be slow to parse.
+The tokenizer here only approximates the standard's: a page crafted to defeat it can still be slow to parse.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NEVER_NESTED = frozenset(
 
 def limit_nesting(body: bytes) -> bytes:
     """Return the page up to the tag that exceeds a limit."""
-    # The test that reads less of the page comes first.
+    # The test that is usually cheaper comes first.
     if len(body) <= _SAMPLE_EVERY_BYTES:
         harmless = _has_few_tags(body) or _leaves_few_open(body)
     else:
@@ -63,7 +63,7 @@ def _leaves_few_open(body: bytes) -> bool:
     most = opened = 0
     for start in range(0, len(body), _SAMPLE_EVERY_BYTES):
         end = start + _SAMPLE_BYTES
-        # Every end tag also counts as a "<".
+        # Twice, since the "<" of an end tag was counted too.
         opened += body.count(b"<", start, end) - 2 * body.count(b"</", start, end + 1)
         most = max(most, opened)
     return most <= OPEN_FREE + len(body) // OPEN_FREE_BYTES

@@ -5,8 +5,8 @@ elements.
 
 Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart.
 Punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
-markup (`<b>J</b>ohn`) becomes two words. To tell inline from block elements, Python would have to visit each node. That
-costs more than all else in this module (`bench/parts.py`), and corrects a word or two per page.
+markup (`<b>J</b>ohn`) becomes two words. To tell inline from block elements, Python would have to visit each text
+node. That costs more than all else in this module, and corrects a word or two per page.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tree(LexborHTMLParser):
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
-    """Parse a page, decoded with `encoding`; its meta elements are ignored. Invalid bytes become U+FFFD.
+    """Parse a page, decoded with `encoding` whatever its meta elements declare. Invalid bytes become U+FFFD.
 
     A page that nests too deeply is cut (`html.nesting`). Raises `LookupError` for an encoding that Python does not
     know, which `detect_encoding` never returns.

@@ -1,4 +1,4 @@
-"""The only source of time and randomness. The code in `core` gets them as arguments."""
+"""Time and randomness, which the code in `core` gets as arguments."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def write_error(path: Path, error: OSError, what: str, when_full: str = FREE_SPA
 
 
 def is_full(path: Path, free_min: int = 0) -> bool:
-    """Return whether the device of a path, which may not exist yet, has less than `free_min` or FREE_MIN_BYTES free."""
+    """Return whether less than max(`free_min`, FREE_MIN_BYTES) is free on the disk of a path, which may be missing."""
     try:
         return shutil.disk_usage(path if path.exists() else path.parent).free < max(free_min, FREE_MIN_BYTES)
     except OSError:

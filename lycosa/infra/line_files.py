@@ -1,4 +1,4 @@
-"""Read and write text files that users exchange, also compressed (`.gz`, `.zst`).
+"""Read and write text files that users exchange, plain or compressed (`.gz`, `.zst`).
 
 The length of lines is limited. A new file appears only when it is complete.
 """

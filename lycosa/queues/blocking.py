@@ -45,7 +45,7 @@ class TakenItem(NamedTuple):
 def checked_maxsize(maxsize: object) -> int:
     """Raises `UsageError` unless back ends can store this `maxsize`."""
     if type(maxsize) is not int or abs(maxsize) > COUNT_MAX:
-        raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no bound")
+        raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no limit")
     return maxsize
 
 
@@ -76,7 +76,7 @@ class BlockingQueue(ABC):
     def shutdown(self, immediate: bool = False) -> None:
         """Refuse new items from all processes until all of them have closed the queue. `immediate` drops waiting items.
 
-        From now on `put` raises `ShutDown`, and so does `get` once the queue is empty; waiting calls raise it, too.
+        After that, `put` raises `ShutDown`, and so does `get` once the queue is empty; waiting calls raise it, too.
         """
 
     @abstractmethod

@@ -78,7 +78,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class CorruptItem(Exception):
-    """Stored bytes cannot be decoded to an item."""
+    """Stored bytes cannot be decoded into an item."""
 
 
 class ItemCodec(NamedTuple):

@@ -78,7 +78,7 @@ class MemoryQueue(BlockingQueue):
             room = self._room_for(len(packed))
             if 0 < self._maxsize < len(self._heap) + room:
                 if room > max(1, self._maxsize):
-                    raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {self._maxsize}")
+                    raise ValueError(f"{len(packed)} items can never fit into a queue with maxsize {self._maxsize}")
                 return None
             for rank, item in packed:
                 self._last_id += 1

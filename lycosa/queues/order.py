@@ -41,7 +41,8 @@ def priority_of(item: Any) -> int | float | str:
 def sort_key(priority: float | str) -> bytes:
     """Return bytes that sort like priorities. No key is a prefix of another.
 
-    A number is stored as the nearest float and the difference to it: a float cannot hold all digits of a large integer.
+    A number is stored as the nearest float and the difference from it: a float cannot hold all digits of a large
+    integer.
     """
     if isinstance(priority, str):
         # NUL is escaped, so the text cannot contain the two NULs that end it.

@@ -2,7 +2,7 @@
 
 DIR/fts5/index.sqlite   entries (a row per document: key, numbers, stored data), keywords, words (FTS5), positions
 
-The texts are analyzed already, so FTS5 splits them only at spaces. Until `commit`, changes are in a transaction that
+The texts are already analyzed, so FTS5 splits them only at spaces. Until `commit`, changes are in a transaction that
 readers do not see.
 """
 
@@ -63,11 +63,11 @@ class Fts5Index:
         return self._folder.analysis
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        with self._failures("refuses documents"):
+        with self._failures("does not accept documents"):
             self._writing().add(entries, new=new)
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        with self._failures("refuses documents"):
+        with self._failures("does not accept documents"):
             self._writing().remove(keys)
 
     def commit(self, positions: Mapping[str, int]) -> None:

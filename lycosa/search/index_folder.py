@@ -4,12 +4,12 @@
                             index is adopted. A folder with only the lock is an unfinished new index.
     DIR/positions.json      source -> position: replaced after each commit of the engine, so that positions are never
                             ahead of the documents
-    DIR/writer.lock         locked (flock) by the writing process until it ends; contains its id
+    DIR/writer.lock         locked (flock) by the writing process until it ends; contains its process id
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
     DIR/tantivy.erased/     files of the engine that are being removed
 
 After kill -9, the index has the documents of the last commit, and the positions of that commit or of the previous one.
-To index the difference again is harmless: a document replaces the one with the same key.
+Indexing the difference again is harmless: a document replaces the one with the same key.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def failures(path: Path, what: str) -> Iterator[None]:
             reason = message[1]
         elif isinstance(error, ValueError) and _DAMAGE.search(reason):
             raise IndexDamaged(f"the index {path} {what}: {_damage(path, reason)}") from error
-        # An error in a thread of tantivy does not name its reason, which may be a full disk. The files that did not fit
-        # may be removed by now.
+        # An error in a thread of tantivy does not state its cause, which may be a full disk. The files that did not fit
+        # may already have been removed.
         needed = SEGMENT_BYTES if "thread" in reason else 0
         is_space = reason.startswith("No space left") or is_full(path, needed)
         reason = "no space left on the device" if is_space else reason[:1].lower() + reason[1:]
@@ -89,7 +89,7 @@ def _damage(path: Path, reason: str) -> str:
     said = f"{file[1] if file else 'its file'} is {'missing' if 'FileDoesNotExist' in reason else 'damaged'}"
     marker = marker_of(path)
     command = REBUILT_BY.get(marker.kind) if marker else None
-    return f"{said}; {command} builds it again" if command else said
+    return f"{said}: run {command} to rebuild it" if command else said
 
 
 class IndexFolder:

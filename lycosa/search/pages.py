@@ -19,7 +19,7 @@ from lycosa.search.speller import Speller
 from lycosa.search.word_list import WordCounter
 
 TEXT_MAX = 2_000_000
-"""Maximum characters of a document's text that are indexed; the whole text is stored."""
+"""Maximum number of characters of a document's text to index; the whole text is stored."""
 
 
 class PageIndex:

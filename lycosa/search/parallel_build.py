@@ -26,7 +26,6 @@ from lycosa.search.word_list import sampled_words
 from lycosa.storage.ports import RecordStore
 
 SLICE_IDS = 4_000
-"""Number of ids in a slice."""
 WORDS_KEPT = 1_000_000
 """Maximum number of different words that a process counts; above it, the rarer half is forgotten."""
 OpenStore = Callable[[], AbstractAsyncContextManager[RecordStore]]

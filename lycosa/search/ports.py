@@ -64,7 +64,7 @@ class Index(Protocol):
         """Return an empty index, hidden from readers, to fill and then adopt. Discards an unfinished rebuild."""
 
     def adopt(self, rebuilt: NewIndex) -> None:
-        """Commit and close the rebuilt index, and replace this index by it. Readers see this in one step."""
+        """Commit and close the rebuilt index, and replace this index with it. Readers see the change in one step."""
 
     def close(self) -> None:
         """Release the index. Drops uncommitted changes."""
@@ -85,10 +85,10 @@ class DividedIndex(NewIndex, Protocol):
     schema: Schema
 
     def open_part(self, number: int, documents: int) -> IndexPart:
-        """Open this part, for about this many documents. Only one process may fill the part."""
+        """Open part `number`, for about `documents` documents. Only one process may fill it."""
 
     def join_parts(self) -> None:
-        """Join the finished parts in this index, which must be empty."""
+        """Join the finished parts into this index, which must be empty."""
 
 
 class IndexPart(Protocol):

@@ -1,5 +1,5 @@
-"""Rebuild requests: through DIR/rebuild.json, another process asks the writer of an index for a rebuild, and sees its
-progress.
+"""Rebuild requests: through DIR/rebuild.json, another process asks the writer of an index for a rebuild, and follows
+the progress of the rebuild.
 
 The writer checks the file about once a second. If the writer is killed, the next writer starts the rebuild again.
 """
@@ -77,7 +77,7 @@ class RebuildRequests:
 
     @asynccontextmanager
     async def noted(self, total: int, done: Callable[[], int]) -> AsyncIterator[None]:
-        """Write the progress and the end of the rebuild that the block does.
+        """Write the progress and the end of the rebuild that runs in the block.
 
         A `LycosaError` in the block is not raised, but written and logged.
         """

@@ -61,7 +61,7 @@ class TantivyIndex:
 
     def _load(self) -> None:
         self._is_sliced = has_search_terms(self._index.schema)
-        self._index.config_reader("manual")  # `_reader` reloads: tantivy's watcher thread is too late
+        self._index.config_reader("manual")  # `_reader` reloads: tantivy's watcher thread would do it too late
         stamp = self._commit_stamp()
         self._index.reload()
         self._last = TantivyReader(self.schema, self._index, stamp)
@@ -77,12 +77,12 @@ class TantivyIndex:
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
         writer = self._writing()
-        with failures(self.path, "refuses documents"):
+        with failures(self.path, "does not accept documents"):
             add_entries(writer, self.schema, entries, new, self._is_sliced)
 
     def remove(self, keys: Sequence[str | int]) -> None:
         writer = self._writing()
-        with failures(self.path, "refuses documents"):
+        with failures(self.path, "does not accept documents"):
             remove_keys(writer, keys)
 
     def commit(self, positions: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from lycosa.search.core.schema import IndexEntry, Schema
 
 _encode = msgspec.json.Encoder().encode
 KEY_MAX = 256
-"""Maximum characters of a key. A hash replaces a longer key."""
+"""Maximum length of a key, in characters. A hash replaces a longer key."""
 
 
 def add_entries(
@@ -25,7 +25,7 @@ def add_entries(
     """
     for entry in entries:
         if not new:
-            remove_keys(writer, [entry.key])  # also removes an earlier one of these entries
+            remove_keys(writer, [entry.key])  # also removes an earlier entry with the same key
         key = entry.key
         if isinstance(key, int):
             # JSON takes three quarters of the processor time of a `Document`.
@@ -39,13 +39,13 @@ def add_entries(
 
 
 def remove_keys(writer: tantivy.IndexWriter, keys: Sequence[str | int]) -> None:
-    """Remove documents."""
+    """Remove the documents with these keys."""
     for key in keys:
         writer.delete_documents_by_term("key", _short(key))
 
 
 def schema_fields(schema: Schema) -> tantivy.Schema:
-    """Return the fields of an index."""
+    """Return tantivy's schema of an index."""
     builder = tantivy.SchemaBuilder()
     if schema.numeric_keys:
         builder.add_integer_field("key", indexed=True, fast=True)

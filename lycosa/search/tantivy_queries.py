@@ -1,4 +1,4 @@
-"""Builds tantivy queries from requests, and bounds the number of documents that a request may match.
+"""Builds tantivy queries from requests, and computes an upper bound for the number of matches.
 
 The queries must be fast with ten million documents:
 
@@ -69,7 +69,7 @@ class TantivyQueries:
     def filter(self, wanted: ValueFilter) -> Query:
         """Return the query of a filter, which does not affect the order of results."""
         if wanted.values:
-            # `term_set_query` would first collect all documents that have one of the values; this query can skip.
+            # `term_set_query` would first collect all documents with one of the values; this query can skip documents.
             return any_of(self._fields, wanted.field, wanted.values)
         days = self._days() if wanted.field == self._schema.time else None
         return (days and days.query(wanted)) or range_query(self._fields, wanted)
@@ -77,7 +77,7 @@ class TantivyQueries:
     def rarer(self, request: SearchRequest) -> Query | None:
         """Return a query for those matches of a loose query that have one of its rarer words: they rank first.
 
-        None if the query is not loose, or if its words are all frequent or all rare.
+        None if the query is not loose, if its words are all frequent or all rare, or if the index has too few of them.
         """
         query = request.query
         if not isinstance(query, LooseQuery):

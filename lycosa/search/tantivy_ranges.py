@@ -1,10 +1,10 @@
-"""Finds the documents in a range of numbers by terms, in a tantivy index.
+"""Uses terms to find the documents in a range of numbers, in a tantivy index.
 
 A tantivy query for a range of numbers reads the numbers of all documents, even if very few are in the range, or if few
 have the words of the query. So each document also has these terms:
 
 - the day and the hour of its time (`Schema.time`), for filters by time
-- the step of each number by which users sort (`Schema.stepped`): the highest numbers are in a few steps
+- the step of each number by which users sort (`Schema.stepped`): a few steps hold the highest numbers
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Days:
     def query(self, wanted: ValueFilter) -> Query | None:
         """Return a query for the documents in the range.
 
-        None if it needs too many terms, does not consist of whole hours, or has a bound on or after the last day.
+        None if the range needs too many terms, does not consist of whole hours, or begins or ends after the start of
+        the last day.
         """
         days = self._within(wanted)
         if len(days) > self._terms_max or not _has_whole_hours(wanted):
@@ -70,7 +71,7 @@ class Steps:
         self._counts = {name: _step_counts(searcher, f"{name} ") for name in schema.stepped}
 
     def query(self, bound: ValueFilter, limit: int) -> Query | None:
-        """Return a query for the documents in the range, and for some others. None if they are more than `limit`."""
+        """Return a query for the documents in the range, and for some others. None if there are more than `limit`."""
         counts = self._counts[bound.field]
         low = 0 if bound.low is None else step_of(bound.low)
         chosen = [step for step in counts if low <= step and (bound.high is None or step <= step_of(bound.high))]
@@ -93,7 +94,7 @@ def terms_of(numbers: Mapping[str, int], schema: Schema) -> dict[str, list[str]]
 
 
 def whole_hours(wanted: ValueFilter) -> ValueFilter:
-    """Return the range of the hours in which this range begins and ends."""
+    """Widen a range to whole hours."""
     low = None if wanted.low is None else wanted.low // HOUR_S * HOUR_S
     high = None if wanted.high is None else (wanted.high // HOUR_S + 1) * HOUR_S - 1
     return wanted._replace(low=low, high=high)

@@ -6,9 +6,9 @@ If very many documents may match, totals and counts of values are estimated from
 - Pages sorted by relevance first show the matches among the newest documents, the best first, and then the matches
   among the older documents.
 - Pages sorted by a number are always exact. A first search, in the newest documents, fills the page. The last
-  number on this page, rounded to an hour or a step, is the bound of a second search, in all documents. It is left out
-  if more than half as many documents are within the bound as may match. If the page reaches documents without the
-  number, the first search is repeated among more documents.
+  number on this page, rounded to an hour or a step, is the bound of a second search, in all documents. The bound is
+  dropped if too many documents are within it: more than half as many as may match. If the page reaches documents
+  without the number, the first search is repeated among more documents.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class TantivyReader:
         return newest
 
     def _within(self, request: SearchRequest, bound: ValueFilter) -> Query:
-        """Return the query of a request for matches within a bound. It may find others too, if this is faster."""
+        """Return the query for the matches within a bound. It may also find matches beyond it, if this is faster."""
         query, within = self._queries.of(request, near=False), None
         most = self._queries.most(request, self.count) // 2  # more documents within the bound would only take longer
         if bound.field == self._schema.time:

@@ -1,4 +1,4 @@
-"""The slices of a tantivy index. Each has the documents of SLICE_KEYS successive keys, so the last slices have the
+"""The slices of a tantivy index. Each has the documents of SLICE_KEYS consecutive keys, so the last slices have the
 newest documents.
 
 A request that may match very many documents is answered from the newest slices only: as many as it takes to have enough
@@ -30,7 +30,7 @@ FEW = 20
 
 
 class Part(NamedTuple):
-    """Some of the documents, or all. `query` selects them without influence on scores; None selects all.
+    """Some of the documents, or all. `query` selects them without affecting scores; None selects all.
 
     `share` is their share of all documents.
     """
@@ -50,12 +50,12 @@ class Part(NamedTuple):
         return Query.boolean_query([(Occur.Must, query), *others])
 
     def has_enough(self, matches: int) -> bool:
-        """Return whether this part has enough matches to answer the request. The requested page has no influence, so
-        all pages of a request use the same part."""
+        """Return whether this part has enough matches to answer the request. The requested page does not matter,
+        so all pages of a search use the same part."""
         return self.is_all or matches >= SAMPLE_MIN
 
     def total(self, count: int) -> int:
-        """Extrapolate a count to all documents. An estimate is rounded to two digits."""
+        """Extrapolate a count to all documents. An estimate is rounded to two significant digits."""
         return count if self.is_all else int(float(f"{count / self.share:.1e}"))
 
 
@@ -76,7 +76,7 @@ class Slices:
         return self._newest_part(part.share * 2 * SAMPLE_MIN / matches) if matches >= FEW else Part()
 
     def wider(self, part: Part) -> Part:
-        """Return the documents to search next if too few of a part have the number by which they are sorted."""
+        """Return the documents to search next if too few documents of a part have the number to sort by."""
         return self._newest_part(part.share * GROWTH)
 
     def _newest_part(self, share: float) -> Part:

@@ -44,11 +44,11 @@ class Rebuilt:
             _join(self._data, sorted(self._data.glob(f"{PART}*/")))
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        with failures(self._index, "refuses documents"):
+        with failures(self._index, "does not accept documents"):
             add_entries(self._writing(), self.schema, entries, new, self.schema.numeric_keys)
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        with failures(self._index, "refuses documents"):
+        with failures(self._index, "does not accept documents"):
             if keys:
                 remove_keys(self._writing(), keys)
 
@@ -78,7 +78,7 @@ class TantivyPart:
             _, self._writer = open_for_writing(data, schema, heap_bytes=heap_bytes)
 
     def add(self, entries: Sequence[IndexEntry]) -> None:
-        with failures(self._index, "refuses documents"):
+        with failures(self._index, "does not accept documents"):
             add_entries(self._writer, self._schema, entries, True, self._schema.numeric_keys)
 
     def finish(self) -> None:

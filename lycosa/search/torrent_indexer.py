@@ -1,4 +1,4 @@
-"""Keeps an index of torrents equal to a record store: fills it once, then follows the store's changes.
+"""Keeps an index of torrents in sync with a record store: fills it once, then follows the store's changes.
 
 A change is acknowledged after the commit that contains it. So a kill loses nothing: the next indexer indexes
 unacknowledged changes again, which is harmless. Only one process indexes a store, into one index.
@@ -132,7 +132,7 @@ class TorrentIndexer:
     async def _fill_in_processes(self, rebuilt: DividedIndex, workers: Workers) -> int:
         """Fill the new index in several processes. Return the largest id in it.
 
-        Meanwhile the old index follows the store. Then the new index gets the same changes.
+        Meanwhile the old index, if it is complete, follows the store. Then the new index gets the same changes.
         """
         last_id, before = await self._store.mark_listed(), self.indexed
         if self._words:

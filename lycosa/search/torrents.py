@@ -1,6 +1,6 @@
 """Searches torrents: the index finds the ids, and the record store has the current records.
 
-So a removed torrent is not shown from the next request on, even if the indexer has not yet removed it from the index.
+So a removed torrent is no longer shown, even if the indexer has not yet removed it from the index.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REMOVED_MAX = 1000
 are approximate, and neither completions nor other spellings are offered."""
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
-"""Maximum number of listed words tried per offered word: some are only in removed torrents."""
+"""Maximum number of listed words tried per completion: some are only in removed torrents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class TorrentSearch:
         return None
 
     async def completions(self, text: str, limit: int = 8) -> list[str]:
-        """Return texts whose last word is completed to words from names of torrents."""
+        """Return completions of the text: its last word becomes a word from the names of torrents."""
         head, _, prefix = text.rpartition(" ")
         folded = fold(normalize(prefix)).strip()
         if self._speller is None or len(folded) < COMPLETION_MIN or " " in folded:
@@ -175,7 +175,7 @@ class TorrentSearch:
         return await self._store.get(infohash)
 
     async def refusal(self, infohash: bytes) -> Refusal | None:
-        """Return why a torrent must not be shown; None if it may."""
+        """Return why a torrent must not be shown; None if it may be shown."""
         return await self._store.refusal(infohash, self._now())
 
     async def count(self) -> int:

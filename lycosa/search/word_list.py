@@ -3,7 +3,7 @@
 DIR/words/words.sqlite   words (word, frequency), counted (the highest key that was counted)
 
 The size of the list is limited: rare words are removed. Frequencies are approximate: removed documents count until the
-index is rebuilt, and in a large index only a sample of the documents counts. A kill loses uncommitted
+index is rebuilt, and in a large index only a sample of the documents is counted. A kill loses uncommitted
 counts, which is harmless.
 """
 

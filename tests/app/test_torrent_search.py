@@ -81,9 +81,7 @@ def test_a_damaged_index_is_built_again_on_demand_only(tmp_path, engine, damaged
             except IndexDamaged as failure:
                 assert "sqlite" in damaged or damaged.rpartition("/")[2].strip("*") in str(failure)
                 assert "Error" not in str(failure)
-                assert str(failure).endswith(
-                    "`lycosa index --rebuild` with the same --state or --store builds it again"
-                )
+                assert str(failure).endswith("`lycosa index --rebuild` with the same --state or --store to rebuild it")
             else:
                 assert damage is Path.unlink or "sqlite" in damaged, "a missing file may be created again"
             async with torrent_indexer(store, location, folder, rebuild=True) as indexer:

@@ -189,7 +189,7 @@ def test_environment_variables_that_are_no_settings_are_ignored(tmp_path):
         ({"flags": {"depth": "deep"}}, ["--depth", "'none'"]),
         ({"flags": {"scope": "hots"}}, ["--scope: 'hots' is not one of host, domain, prefix, any"]),
         ({"flags": {"output": "items.xml"}}, ["-o: 'items.xml'", ".jsonl"]),
-        ({"flags": {"fields": "url,title,url"}}, ["--fields: 'url' is given twice: name each once"]),
+        ({"flags": {"fields": "url,title,url"}}, ["--fields: 'url' is given twice: list each once"]),
         ({"flags": {"output": "items"}}, ["-o: 'items'", ".jsonl"]),
         ({"flags": {"header": ("A: b", "C")}}, ["--header: 'C' is not a header line"]),
         ({"flags": {"header": ("A: b\r\nC: d",)}}, ["--header"]),

@@ -42,7 +42,7 @@ FAILURES = {
     "429 and 503 with Retry-After": Failing("/fails?status=503&times=99&after={after}", "503", TOLD, _RETRIED_STATUS),
     "a redirect": Failing("/redirect-good", "redirect", NO, (FOLLOWED, CALLBACK, FOLLOWED, LEFT, FOLLOWED, FOLLOWED)),
     "a redirect without Location": Failing(
-        "/redirect-nowhere", "redirect to nowhere", NO, (DONE, CALLBACK, DONE, LEFT, DONE, ERRBACK)
+        "/redirect-nowhere", "redirect without a valid Location", NO, (DONE, CALLBACK, DONE, LEFT, DONE, ERRBACK)
     ),
     "a redirect to itself": Failing("/redirect-self", "redirect loop", NO, (DEAD, CALLBACK, DEAD, LEFT, DEAD, ERRBACK)),
     "too slow": Failing("/hang", "timed out after 30 s", NO, _RETRIED),

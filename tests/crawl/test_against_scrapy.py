@@ -110,7 +110,7 @@ LOCATIONS = (
     "/ação".encode(), "/ação".encode("latin-1"), b"/%E4", b"/%zz", b"http://[bad", b"\\\\b.example\\x",
     b"https://u:p@a.example/",
 )  # fmt: skip
-NOWHERE = "a redirect to nowhere is done with that reason, the errback sees the response"
+NOWHERE = "a redirect without a valid Location is done with that reason, the errback sees the response"
 REDIRECTS_DIFFER = {
     b"#top": "a redirect to itself is a loop, where Scrapy fetches it again",
     b"": NOWHERE + "; an empty Location would be the page itself",

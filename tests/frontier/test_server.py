@@ -192,7 +192,7 @@ def test_an_unresponsive_owner_is_reported_once(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 resumes"):
         run(scenario())
-    assert reports == [f"{path}: process 4712 has not answered for 0.05 s: waiting at most 0.3 s for it"]
+    assert reports == [f"{path}: process 4712 has not answered for 0.05 s: waiting up to 0.3 s"]
 
 
 @pytest.mark.parametrize(("method", "verb"), [("verify", "checks"), ("compact", "compacts")])
@@ -212,7 +212,7 @@ def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
             await (client.verify(reports.append) if method == "verify" else client.compact())
 
     run(scenario())
-    assert reports == [f"{path}: process {os.getpid()} {verb} the whole state; its crawl is paused meanwhile"]
+    assert reports == [f"{path}: process {os.getpid()} {verb} the whole state; the crawl is paused until then"]
 
 
 def test_an_owner_that_answers_is_not_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""One run of a crawl: start requests, crawl, end of the spiders, summary."""
+"""One run of a crawl: queue the start requests, crawl, close the spiders, summarize."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class CrawlRun:
         self._stats.note(f"{problem}: {later}give another --segment, or start afresh with -O")
 
     async def run(self, observe: Observer | None = None, *, signals: bool = True) -> bool:
-        """Return False if the crawl was finished already."""
+        """Run the crawl. Return False if it was already finished."""
         if await self._is_finished():
             await self._committer.finish()
             return False
@@ -218,7 +218,7 @@ class CrawlRun:
         try:
             async with self.shutdown_deadline():
                 frontier = await self._frontier.stats()
-        except (StateError, TimeoutError):  # a StateError is already the reason why the crawl ends
+        except (StateError, TimeoutError):  # missing stats must not fail the run
             return
         counts = {
             "scheduler/enqueued": frontier.added,

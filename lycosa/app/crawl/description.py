@@ -50,7 +50,7 @@ def description_of(crawl: CrawlSpec, seeds: list[str]) -> Description:
 
 
 def log_start(crawl: CrawlSpec, state: StateDir) -> None:
-    """Log what is enabled, except the middlewares."""
+    """Log the main settings of the crawl, and the pipelines of each spider."""
     settings, names = crawl.settings, [spec.spider.name for spec in crawl.spiders if not spec.target.generic]
     parts = [
         "a worker of a shared crawl" if settings.frontier else "a crawl on this machine",
@@ -72,7 +72,7 @@ def log_start(crawl: CrawlSpec, state: StateDir) -> None:
 def refuse_other_crawl(known: Description, place: str, crawl: CrawlSpec, instead: str) -> None:
     """Raise `ForeignState` if `known`, the description at `place`, has other spiders or fingerprint rules.
 
-    `instead` names the options to give instead.
+    `instead` is the part of the message that says what to give instead.
     """
     names = sorted(spec.spider.name for spec in crawl.spiders) if len(crawl.spiders) > 1 else []
     if known.name and (known.spider != crawl.spider_names or sorted(each.name for each in known.members) != names):

@@ -43,8 +43,7 @@ def make_fetchers(
     stack.push_async_callback(curl.close)
     # Fails at once for a host without an address, unless a proxy resolves hosts.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
-    # Reports the start of each transfer to the process that enforces the delays of hosts: a shared frontier or the
-    # owner.
+    # Reports the start of each transfer to the shared frontier or the owner process, which enforce the delays of hosts.
     fetcher = report_starts(fetcher)
     # Leases a proxy from the pool for each transfer, and reports the outcome.
     if leaser is not None:

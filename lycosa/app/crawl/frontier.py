@@ -187,7 +187,7 @@ async def _leave(frontier: Frontier) -> None:
 
 
 def _kind_of(crawl: CrawlSpec) -> str:
-    """Return a text that must be equal for all workers of a shared crawl."""
+    """Return a string that must be equal for all workers of a shared crawl."""
     names, rules = crawl.spider_names.replace("+", ", "), crawl.target.key
     kind = f"spider {names}" if names else "start URLs"
     return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(rules)})" if rules else kind

@@ -47,9 +47,9 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled. A crawl without a user's spider is `generic`; only then `seeds` has the start URLs.
+    """What is crawled. A crawl without a user's spider is `generic`; `seeds` holds its start URLs.
 
-    `key` has the fingerprint rules, and is empty for the default.
+    For other crawls `seeds` is empty. `key` holds the fingerprint rules; it is empty for the default.
     """
 
     spider: Spider
@@ -112,7 +112,7 @@ def state_of(settings: Settings, target: Target) -> Path:
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> PageRules:
-    """Return the rules for which pages to fetch."""
+    """Return the rules that decide which pages are fetched."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     return PageRules(scope, frozenset(settings.content_types) if target.generic else frozenset())
@@ -207,7 +207,7 @@ def written_paths(settings: Settings, state: StateDir) -> list[Path]:
 
 
 def indexer_of(settings: Settings, spool_file: Path, index: DocumentIndex) -> Indexer:
-    """Return the indexer for the file of the items."""
+    """Return the indexer for the items file."""
     file = Path(items_file(settings) or spool_file)
     return Indexer(index, file, source_name(file))
 

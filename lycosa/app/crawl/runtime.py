@@ -71,8 +71,8 @@ CACHE_FOLDER = "httpcache"
 class CrawlContext:
     """The parts that the spiders of a crawl share.
 
-    `state`, the path of the state folder, keeps the cached responses of crawls apart. `report_starts` wraps a fetcher
-    to report when its transfers start.
+    `state` is the path of the state folder; it keeps the cached responses of different crawls apart. `report_starts`
+    wraps a fetcher to report when its transfers start.
     """
 
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
@@ -207,7 +207,7 @@ def combine_visitors(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
 def make_inline_fetcher(
     runtime: SpiderRuntime, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostLookup
 ) -> InlineFetcher:
-    """Return the fetcher for callbacks, and set it as `crawler.download`."""
+    """Return the inline fetcher, which `crawler.download` then uses."""
     gate = runtime.gate if runtime.spec.settings.robots else None
     spider, naming = runtime.spec.spider, runtime.spec.target.naming
     inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.update)

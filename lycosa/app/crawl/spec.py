@@ -105,7 +105,7 @@ def crawl_spec(
     arguments: Mapping[str, str] | None = None,
     stats: StatsCollector | None = None,
 ) -> CrawlSpec:
-    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders count in `stats`.
+    """Return the spec of a crawl of start URLs, a spider, or several spider classes. All spiders share `stats`.
 
     `settings` applies to all classes, or is a list with the settings of each class. Raises `BadUrl`, `BadSpider` or
     `BadSetting`.

@@ -176,7 +176,7 @@ def _context(process: WorkerProcess, crawl: CrawlSpec, leaser: ProxyLeaser | Non
     records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return CrawlContext(
         known=process.known.contained,
-        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # only prepare items; never opened
+        sinks=sinks_of(crawl.settings, state / "items.jsonl", crawl.target.name),  # to prepare items; never opened
         stats=process.stats,
         state_saver=StateSaver(RemoteStore(records, process.connection.send)),
         clock=clock,

@@ -116,7 +116,7 @@ async def open_state(
 ) -> AsyncIterator[OpenState]:
     """Open the state in this folder. Raises `StateError` if it cannot be read or its owner does not answer.
 
-    `report` is called if the owner takes long to answer.
+    `report` is called if the owner is slow to answer.
     """
     async with AsyncExitStack() as stack:
         yield await _open(stack, path, answer_max_s, start_max_s, report)
@@ -174,7 +174,7 @@ async def _look_up(
 
 def _create(path: Path) -> bool:
     with closing(StateDir(path)) as state:
-        if (path / DESCRIPTION).exists():  # another process has created the state meanwhile
+        if (path / DESCRIPTION).exists():  # another process created the state in the meantime
             return False
         embedded_frontier(state.frontier, Policy()).store.close()
         state.describe(Description(imported=True))  # last: a described state must have a database

@@ -45,7 +45,7 @@ def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tu
 
 @asynccontextmanager
 async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
-    """Open a checker while the block runs. Its checks raise `NoJudge` if no judge responds."""
+    """Open a checker, and close it after the block. Its checks raise `NoJudge` if no judge responds."""
     pins = ";".join(dict.fromkeys(each.curl_pin for each in checks.judges if each.curl_pin))
     limits = {"timeout_s": checks.timeout_s, "connect_timeout_s": checks.timeout_s, "max_body_bytes": SEARCHED_MAX}
     transfers = checks.concurrency * TRANSFERS_PER_CHECK
@@ -62,7 +62,7 @@ async def open_checker(checks: Checks) -> AsyncIterator[Checker]:
 async def open_upkeep(
     pool: ProxyPool, checks: Checks, on_finding: Callable[[Finding], None] = lambda _: None
 ) -> AsyncIterator[Upkeep]:
-    """Open an `Upkeep` of a pool while the block runs; the caller runs it."""
+    """Open the `Upkeep` of a pool, and close it after the block. The caller runs it."""
     async with open_checker(checks) as checker:
         yield Upkeep(pool, checker, on_finding=on_finding)
 
@@ -76,7 +76,10 @@ async def open_refresher(
     *,
     checks_first: bool = False,
 ) -> AsyncIterator[Refresher]:
-    """Open a `Refresher` of a pool while the block runs. Paths of sources are relative to the project's folder."""
+    """Open the `Refresher` of a pool, and close it after the block.
+
+    Paths of sources are relative to the project's folder.
+    """
     fetcher = CurlFetcher(FetchSettings(timeout_s=FETCH_MAX_S))
     base = find_project(folder) or folder
     try:

@@ -73,7 +73,7 @@ class LeasedProxy:
 
     @property
     def proxies(self) -> dict[str, str]:
-        """The address in the form of the `requests` library: `requests.get(url, proxies=proxy.proxies)`."""
+        """The address in the form that the `requests` library takes: `requests.get(url, proxies=proxy.proxies)`."""
         return {"http": self.url, "https": self.url}
 
     @property
@@ -102,13 +102,13 @@ class LeasedProxy:
         rest_s: float | None = None,
         latency_s: float | None = None,
     ) -> Outcome:
-        """Report the result of one request: a response of any client, a status, or an exception. Return its outcome.
+        """Report the result of a request: a response of any HTTP client, a status, or an exception. Return its outcome.
 
         Each report counts as one use. `body` is searched for captchas and by the rules of the target; it is needed only
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome of the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s` is the
-        time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report of a
-        lease counts the time since the lease began. Raises `UsageError` if `result` is neither a response nor a status
+        time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report on a
+        lease uses the time since the lease began. Raises `UsageError` if `result` is neither a response nor a status
         nor an exception, unless `blame` is given.
         """
         if len(self.outcomes) >= REPORTS_MAX:

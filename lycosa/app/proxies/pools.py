@@ -38,7 +38,7 @@ async def open_pool(
     *,
     create: bool = False,
 ) -> ProxyPool:
-    """Open the pool at an address (`proxies.core.pool_url`). The caller closes it.
+    """Open the pool at an address (see `proxies.core.pool_url`). The caller closes it.
 
     `report` is called while waiting for a server or another process. Raises `UsageError` for a missing pool (unless
     `create`), an invalid address or a refused login; `StateError` for a folder or server that cannot be used.

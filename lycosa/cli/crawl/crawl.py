@@ -110,7 +110,7 @@ def _no_url(text: str, reason: str) -> str:
 
 
 class _StderrHandler(logging.StreamHandler[Any]):
-    """Writes to the current `sys.stderr`, because the live display replaces it for a time."""
+    """Writes to the current `sys.stderr`, which the live display temporarily replaces."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

@@ -1,4 +1,4 @@
-"""Logs each bug in the user's code once, and counts its repeats: a callback may fail on every page.
+"""Logs each bug in the user's code once, and counts its repeats, because a callback may fail on every page.
 
 A bug is an exception class raised at one line of the user's code. It is logged with a traceback that begins at the
 user's code. The number of repeats is logged at most every REPEAT_EVERY_S.
@@ -37,7 +37,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class Bug:
     """`function` failed `count` times at `place` (`quotes.py:12`, "" if no user code is involved).
 
-    `detail` and `url` ("" if there is none) belong to the first failure. `key` is the same in all processes.
+    `detail` and `url` ("" if there is none) are those of the first failure. `key` is the same in all processes.
     """
 
     key: str
@@ -49,7 +49,7 @@ class Bug:
     reason: str = ""
     """Why the page of the first failure is dead; "" if it is not."""
     trace: str = ""
-    """The formatted traceback, only while a worker process sends the bug to the owner."""
+    """The formatted traceback; set only while a worker process sends the bug to the owner."""
 
     def __str__(self) -> str:
         times = "once" if self.count == 1 else f"{self.count:,} times"
@@ -84,8 +84,8 @@ class BugLog:
     ) -> None:
         """Log or count an exception that `function` raised.
 
-        `reason`: why the page `url` is dead ("" for no page). `detail` is the text to log; if it explains the mistake,
-        pass `with_traceback=False`.
+        `reason`: why the page at `url` is dead ("" if it is not). `detail` is the text to log; if it explains the
+        mistake, pass `with_traceback=False`.
         """
         bug = Bug(_key_of(error, function), function, detail, user_line(error), url, reason=reason)
         self._add(bug, _exc_info(error) if with_traceback else None)
@@ -130,10 +130,7 @@ class BugLog:
 
 
 class WorkerBugLog(BugLog):
-    """The bugs of a worker process. The owner of the crawl merges and logs what `take` returns.
-
-    Each `take` returns the bugs and repeats since the last one. Only the first occurrence of a bug has a traceback.
-    """
+    """The bugs of a worker process. The owner of the crawl merges and logs what `take` returns."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ def log_redirect(spider: str, record: UrlRecord, target: UrlRecord, reason: str,
 
 
 def log_failed(spider: str, record: UrlRecord, reason: str, *, is_retried: bool) -> None:
-    """Log a failed request."""
+    """Log that a request failed, and whether it is retried."""
     failures = record.attempts + 1
     verb = "Retrying" if is_retried else "Gave up"
     text = f"{verb} {_shown(record)} (failed {failures} times): {reason}"

@@ -19,7 +19,7 @@ def is_user_file(file: str) -> bool:
 
 
 def user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the first frame outside Lycosa; None if there is none."""
+    """Return the traceback, starting at the first frame outside Lycosa; None if there is none."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE_DIR, "<")):
         trace = trace.tb_next

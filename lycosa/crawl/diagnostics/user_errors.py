@@ -1,7 +1,7 @@
 """Explains mistakes in the user's code in one line: what is wrong, where, and what to write instead.
 
-Each `check_*` returns such a line, or "" if it finds no mistake. The checks run after a failure or once at the start,
-never for each page.
+Most `check_*` functions return such a line, or "" if they find no mistake. The checks run only at the start and after a
+failure.
 """
 
 from __future__ import annotations
@@ -127,12 +127,12 @@ def check_storable(where: str, value: object) -> str:
 
 
 def check_result(value: object, name: str) -> str:
-    """Explain a value that is neither an item nor a request, yielded by the callback `name`."""
+    """Explain a value yielded by the callback `name` that is neither an item nor a request."""
     return f"{name} yielded {_shown(value)}: {_yield_advice(value)}"
 
 
 def check_lost_return(function: Callable[..., Any]) -> str:
-    """Check that a generator returns no value: it would be lost."""
+    """Check that a generator returns no value, which would be lost."""
     function = inspect.unwrap(function)
     if not inspect.isgeneratorfunction(function):
         return ""

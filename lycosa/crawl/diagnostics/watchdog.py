@@ -5,9 +5,9 @@ of the loop's thread and reports the innermost line of the user's code:
 
     Quotes.parse has blocked the crawl for 1.1 s at quotes.py:12 (time.sleep): use await asyncio.sleep(...)
 
-Only the first blocking call of a line is reported: once while it blocks, and once with its duration when it has ended.
-A call that holds the interpreter lock (such as a regular expression that backtracks) is reported only when it ends; the
-reported line may then be the one after the call.
+Only the first blocking call on each line is reported: once while it blocks, and once with its duration when it has
+ended. A call that holds the interpreter lock (such as a regular expression that backtracks) is reported only when it
+ends; the reported line may then be the one after the call.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Watchdog:
         location = blocking_location(stack)
         if location is None:
             if stack and not _is_debugged(stack):
-                log.info("the event loop has not run for %.1f s: it is in %s", blocked_s, _location_of(stack[0]))
+                log.info("the event loop has been blocked for %.1f s in %s", blocked_s, _location_of(stack[0]))
             return None
         key = (location.file, location.line)
         if key in self._warned or len(self._warned) >= WARNINGS_MAX:

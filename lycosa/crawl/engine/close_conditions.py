@@ -1,15 +1,14 @@
 """The conditions that close a crawl early, and their finish reasons.
 
-The counters start at 0 in each run. In a shared crawl they include all workers, since the first of them joined. When a
-condition is met, nothing more is leased and running visits finish, so the limit may be exceeded a little. The next run
-resumes the crawl.
+The counters start at 0 in each run. In a shared crawl they count the work of all workers since the first one joined.
+When a condition is met, nothing more is leased and running visits finish, so the limit may be exceeded a little. The
+next run resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 log = logging.getLogger(__name__)
 
 MEMORY_CHECK_S = 60.0
-"""Default seconds between memory measurements (MEMUSAGE_CHECK_INTERVAL_SECONDS)."""
+"""Seconds between memory measurements."""
 
 STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024
@@ -32,7 +31,7 @@ MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
 
 class RunCounts(NamedTuple):
-    """The counters of a run. `errors` counts failed callbacks; times are unix seconds.
+    """The counters of a run. `errors` counts exceptions in callbacks and pipelines; times are unix seconds.
 
     `item_at` and `pages_at_item` are the time and the page count at the last item, or else at the start of the run.
     """
@@ -148,11 +147,6 @@ class MemoryMonitor:
         used = self._read()
         self._stats.max_value("memusage/max", used)
         return used
-
-    async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
-        while not (reason := self.check()):  # noqa: ASYNC110  memory has no event to wait for
-            await asyncio.sleep(every_s)
-        close(reason)
 
 
 def resident_bytes() -> int:

@@ -1,7 +1,7 @@
 """Pauses a crawl (nothing more is leased) before a device that it writes to is full.
 
-The crawl pauses when the free space is below a floor, which lets running visits finish and commit. A check costs one
-system call per path. It runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
+The crawl pauses when the free space falls below a floor that leaves room for running visits to finish and commit. A
+check costs one system call per path. It runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLOOR_SHARE = 0.01
 """The default floor is this share of the device, at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""A default floor smaller than this (bytes) is not used: it could not hold one commit."""
+"""A default floor smaller than this (bytes) is not used, because it could not hold one commit."""
 
 RESUME_FACTOR = 1.1
 """A shortage ends when this multiple of the floor is free, so the crawl does not keep pausing and resuming."""
@@ -83,7 +83,7 @@ class FreeSpace:
     def check(self) -> None:
         before, self.shortage = self.shortage, self._find()
         if self.shortage and not before:
-            log.warning("paused: %s; the crawl resumes by itself when there is space", self.shortage)
+            log.warning("paused: %s; the crawl resumes automatically when there is space", self.shortage)
         elif before and not self.shortage:
             log.warning("enough space again: the crawl resumes")
 

@@ -49,8 +49,8 @@ IDLE_NOTICE_S = 10.0
 LEASE_EXPIRED = "lease expired"
 """The reason of a record whose visit exceeded `lease_max_s`. Frontiers use the same text for expired leases."""
 
-CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of a record whose visit cancelled its own task. It is not retried: a retry would end the same."""
+CANCELLED_ITSELF = "the callback, or code that it called, cancelled its own task"
+"""The reason of a record whose visit cancelled its own task. It is not retried: a retry would end the same way."""
 
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle`, the crawl still waits for records that are due within this many seconds."""
@@ -287,7 +287,7 @@ class Engine:
         return kept or self._frontier.next_ready(now) != due
 
     async def _is_idle(self, due: float, now: float) -> bool:
-        """Whether all remaining records were scheduled for later. Waiting for a retry or a blocked host is not idle."""
+        """Whether all records left are scheduled for later. Waiting for a retry or a blocked host does not count."""
         if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
@@ -399,7 +399,7 @@ def self_cancelled(stats: RunStats, url: str) -> Failed:
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Limit the final calls to frontier and sinks to FAST_SHUTDOWN_S after a second stop."""
+    """Limit the final calls to the frontier and the sinks to FAST_SHUTDOWN_S after a second stop."""
     return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 

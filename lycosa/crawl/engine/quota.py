@@ -1,4 +1,4 @@
-"""How many pages a crawl may still fetch. `max_pages` limits the pages of a segment, from all workers and runs.
+"""How many pages a crawl may still fetch. `max_pages` limits the pages of a segment over all workers and runs.
 
 If each request has its own period, the limit applies to all segments of a run together.
 """

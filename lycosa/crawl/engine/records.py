@@ -110,10 +110,10 @@ def replacement_record(
 ) -> UrlRecord:
     """Return the record of a request that replaces the one of `record`, such as the target of a redirect.
 
-    It has the depth and the segment of `record` (a later segment if the request has a `not_before`). It may have the
+    It has the depth and the segment of `record` (or the later segment in which the request is due). It may have the
     fingerprint of `record` or of an earlier redirect, for example if a middleware only adds a header, or the site only
-    adds a slash that the fingerprint rules ignore. Then it gets `dont_filter`, or else it would be dropped as already
-    known. Raises `BadUrl` or `BadSpider`.
+    adds a slash that the fingerprint rules ignore. Then it gets `dont_filter`, so that it is not dropped as a
+    duplicate. Raises `BadUrl` or `BadSpider`.
     """
     target = _inheriting_record(request, spider, None, naming, record.segment, guarded=guarded)
     target = _with_segment(target, naming.segments.when_due(record.segment, request.not_before))

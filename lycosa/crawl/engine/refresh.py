@@ -36,7 +36,7 @@ of the previous one. If segment names have a period, there is one key for each p
 async def refresh(operations: FrontierOperations, segments: Sequence[str], before: float, now: float) -> int:
     """Requeue the URLs that became done or dead earlier than `before` (unix seconds). Return how many.
 
-    The reasons do not matter: robots.txt, scope and depth are checked again when a record is leased.
+    Their reasons do not matter: robots.txt, scope and depth are checked again when a record is leased.
     """
     moved = 0
     for segment in segments:

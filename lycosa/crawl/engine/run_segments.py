@@ -76,9 +76,7 @@ class RunSegments:
         carried = await self._carry.more(now)
         dead = await retry_dead(operations, segments, now) if options.retry_dead else 0
         if old or carried or dead:
-            log.info(
-                "queued again: %d URLs because of their age, %d of the previous segments, %d dead", old, carried, dead
-            )
+            log.info("requeued %d old URLs, %d from previous segments, %d dead", old, carried, dead)
 
     def current(self, stored: Iterable[str]) -> list[str]:
         """Return the segments of this run, given the names of all stored ones.

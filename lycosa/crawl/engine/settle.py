@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Settler:
     """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    All retries are due and all hosts are unblocked by `retry_until` (unix seconds).
+    By `retry_until` (unix seconds), all retries of pages are due and the hosts of failed pages are unblocked.
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:

@@ -29,7 +29,7 @@ class Failed(NamedTuple):
 class Replace(NamedTuple):
     """The record is done for this reason; `request` is fetched instead, at the same depth.
 
-    `status` is that of the response, or 0.
+    `status` is the HTTP status of the response, or 0.
     """
 
     request: Request

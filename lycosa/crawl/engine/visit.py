@@ -253,7 +253,9 @@ class Visitor:
         if isinstance(verdict, Failed):
             return verdict
         if record.depth == 0 and verdict.reason == "robots":
-            self.stats.note(f"robots.txt forbids the start URL {record.url}; if you may, ignore it with --no-robots")
+            self.stats.note(
+                f"robots.txt forbids the start URL {record.url}; if you are allowed to, ignore it with --no-robots"
+            )
         return Completed(verdict.reason, bytes=verdict.bytes, contacted=verdict.contacted)
 
     async def _complete(

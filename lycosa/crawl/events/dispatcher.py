@@ -1,4 +1,7 @@
-"""Sends the engine's signals to the spiders of a crawl: each gets those about its own requests and the whole crawl."""
+"""Sends the engine's signals to the spiders of a crawl.
+
+Each spider gets the signals about its own requests, and those about the whole crawl.
+"""
 
 from __future__ import annotations
 

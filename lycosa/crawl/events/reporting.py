@@ -1,6 +1,6 @@
 """The reports of a worker to the other workers of a shared crawl: counters, state, memory and CPU time.
 
-Reports only read state, so any thread can make one while a callback blocks the event loop.
+A report only reads the state of the crawl, so any thread can make one while a callback blocks the event loop.
 """
 
 from __future__ import annotations

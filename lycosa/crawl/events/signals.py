@@ -35,7 +35,7 @@ from lycosa.crawl.diagnostics.bug_log import BugLog
 log = logging.getLogger(__name__)
 
 TASKS_MAX = 1000
-"""Maximum running async receivers of `post`. Further calls are dropped, and the first of them is logged."""
+"""Maximum running async receivers of `post`. Further calls are dropped; only the first drop is logged."""
 
 SETTLE_GRACE_S = 5.0
 

@@ -21,15 +21,15 @@ NOTES_MAX = 10
 
 @public
 class Snapshot(NamedTuple):
-    """The state of a crawl at one time.
+    """The state of a crawl at one point in time.
 
     `pages`, `unchanged` (pages not counted in `pages`), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages and
-    unchanged pages per second) are for this run, the others for the whole crawl.
+    unchanged pages per second) refer to this run, the others to the whole crawl.
 
     `waiting_until`: when the next record is due if the crawl is idle (unix seconds), else 0. `paused`: why the crawl is
     paused, or "". `brake`: why no host with queued URLs can be contacted now, or "". `eta_s`: seconds until the queue
-    is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: minimum seconds for the queued URLs,
-    given the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked.
+    is empty if it keeps shrinking as now; 0 if it does not shrink. `least_s`: minimum seconds to fetch the queued
+    URLs, given the delays and blocks of their hosts. `blocked_s`: seconds for which all these hosts are still blocked.
     `free_rate`: the rate before they were blocked.
     """
 
@@ -70,7 +70,7 @@ class RunStats:
     """Failed visits, retried or not."""
     leased: int = 0
     known_links: int = 0
-    """Links that the look-up in memory found to be known. The frontier may know more of the links."""
+    """Links dropped because the look-up in memory already knew them. The frontier may know others, too."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     bugs: BugLog = field(default_factory=BugLog)
@@ -82,7 +82,7 @@ class RunStats:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     def note(self, line: str) -> None:
-        """Add a hint to the summary, once, if there are fewer than NOTES_MAX."""
+        """Add a hint to the summary, unless it is there already or there are NOTES_MAX hints."""
         if line not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(line)
 

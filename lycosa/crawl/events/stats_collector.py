@@ -76,7 +76,7 @@ STAT_NAMES = {
     "httpcache/retrieve_error": "reads of the HTTP cache that failed",
     "httpcompression/response_count": "responses that were compressed",
     "httpcompression/response_bytes": "total size of these responses after decompression",
-    "spider_exceptions/count": "callbacks that failed",
+    "spider_exceptions/count": "exceptions in callbacks and pipelines",
     "spider_exceptions/<exception>": "the same, by exception class",
     "memusage/startup": "resident memory at the start, in bytes",
     "memusage/max": "highest resident memory seen, in bytes",

@@ -28,7 +28,7 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""Maximum seconds that an inline fetch waits for its retry: the waiting page must keep its lease.
+"""Maximum seconds that an inline fetch waits for its retry, because the waiting page must keep its lease.
 
 A retry that is due later is dropped.
 """
@@ -45,7 +45,7 @@ class BodyWriter(Protocol):
 
 @dataclass(eq=False, repr=False)
 class InlineFetcher:
-    """Fetches for the callbacks of one spider. `wake` is called when the frontier may have leases again."""
+    """The inline fetches of one spider. `wake` is called when the frontier may have leases again."""
 
     frontier: VisitFrontier
     downloader: Downloader
@@ -97,7 +97,7 @@ class InlineFetcher:
         # The request is not stored, so its callbacks need not be methods.
         plain = request.replace(callback=None, errback=None)
         record = to_record(plain, self.spider, parent, self.naming, guarded=is_guarded())
-        if parent is not None:  # the request is no link, so it gets the depth of the page
+        if parent is not None:  # the request is not a link, so it gets the depth of the page
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         copy.record = record
         copy.url = copy.record.url

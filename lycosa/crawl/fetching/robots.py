@@ -1,7 +1,8 @@
 """robots.txt for a crawl: fetched once per host under a separate lease, stored in the frontier, parsed in memory.
 
-RFC 9309: 2xx is parsed, 4xx allows everything. If the host cannot be reached or responds with 5xx, everything is
-forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when the host is reachable again.
+RFC 9309: 2xx is parsed, 4xx except 429 allows everything. If the host cannot be reached or responds with 429 or 5xx,
+everything is forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when the host is
+reachable again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ REFETCH_AFTER_ERROR_S = 3600.0
 """Seconds until robots.txt of an unreachable host is fetched again. Until then the old file stays valid."""
 
 REREAD_S = 3600.0
-"""Minimum seconds between two reads of an expired robots.txt from the frontier: another worker may have fetched it."""
+"""Seconds after which an expired robots.txt is read from the frontier again: another worker may have fetched it."""
 
 PARSED_MAX = 2000
 
@@ -50,7 +51,7 @@ frontiers have stored it.
 """
 
 UNREACHABLE_REASONS = "cannot fetch *"
-"""A glob for the reasons of `RobotsGate.why_unreachable`."""
+"""A glob that matches the reasons of `RobotsGate.why_unreachable`."""
 
 WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """Takes a host and `transfer`, waits for a slot of the host, and awaits `transfer(address)`."""

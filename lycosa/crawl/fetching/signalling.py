@@ -42,7 +42,7 @@ class SignallingFetcher(FetcherWrapper):
 
 
 class _SignalledTransfer:
-    """If the fetcher restarts the transfer on another connection, the pieces so far are dropped."""
+    """One transfer. If the fetcher restarts it on another connection, the pieces received so far are dropped."""
 
     def __init__(
         self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None

@@ -202,7 +202,7 @@ def _skip_line(file: BinaryIO, limit_bytes: int) -> int:
 
 
 def _open_at(path: Path, position: int) -> BinaryIO:
-    """Raise `IndexFailure` if no line ends at `position`: the file was replaced."""
+    """Open the file at `position`. Raises `IndexFailure` if no line ends there: the file was replaced."""
     try:
         file = path.open("rb")
         size = file.seek(0, os.SEEK_END)

@@ -11,7 +11,7 @@ from lycosa.core.public import public
 class PageItem(msgspec.Struct):
     """The item of a 2xx response with an allowed content type.
 
-    `out_links` is the number of links, `fetched_at` is in ISO 8601 in UTC, `fingerprint` has 16 hexadecimal digits.
+    `out_links` is the number of links, `fetched_at` is in UTC (ISO 8601), `fingerprint` has 16 hexadecimal digits.
     """
 
     url: str

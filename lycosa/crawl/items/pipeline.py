@@ -83,7 +83,7 @@ class PageOutcomes:
 class Pipelines:
     """The pipelines of a spider. `parts` is a list in order, or maps each part to its order number (None: not used).
 
-    The hooks are called after all items of a page were processed. Then `deliver` waits until the kept items are
+    The hooks are called when all items of a page have been processed. Then `deliver` waits until the kept items are
     received. Raises `BadSpider` for an object that cannot process items.
     """
 

@@ -56,7 +56,7 @@ class PipelineCommits:
             self._taking_items.add(spider)
 
     async def resume(self) -> None:
-        """Tell each pipeline the position of the last commit. Raises `BadSpider`; `StorageError` if rows are lost."""
+        """Tell each pipeline the last commit's position. Raises `BadSpider`, or `StorageError` if rows are lost."""
         position = _decoded(self._position)
         for _, step in self._steps:
             has = await _call(f"{step.name}.resume_from", step.resume, position) if step.resume is not None else None

@@ -1,8 +1,8 @@
 """Middlewares: downloader middlewares between engine and fetcher, spider middlewares between engine and spider.
 
-A middleware is any object with one or more of these methods; each may be `async`. A class is instantiated with its
-`from_crawler(crawler)`, or without arguments. The methods for requests and for the input of a spider are called in
-ascending order of the middlewares' numbers, the others in descending order.
+A middleware is any object with one or more of these methods; each may be `async`. A class is instantiated by its
+`from_crawler(crawler)` or `from_settings(settings)`, else without arguments. The methods for requests and for the input
+of a spider are called in ascending order of the middlewares' numbers, the others in descending order.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class DownloaderStats:
         count = self._count
         count("downloader/request_count")
         count("downloader/request_method_count/" + request.method)
-        # The request line has 12 more bytes than method and URL: a space, ` HTTP/1.1` and the line end.
+        # The request line has 12 more bytes than method and URL: a space, ` HTTP/1.1` and CRLF.
         count("downloader/request_bytes", len(request.method) + len(request.url) + len(request.body) + 12)
         if self._signals.on_request_reached_downloader:
             self._signals.post(request_reached_downloader, request=request, spider=self._spider)

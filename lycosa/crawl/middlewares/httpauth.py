@@ -26,7 +26,7 @@ class HttpAuth:
 
     def __init__(self, user: str, password: str, domain: str | None) -> None:
         if ":" in user:
-            raise BadSpider(f"http_user is {user!r}: a user name cannot hold ':' (RFC 7617)")
+            raise BadSpider(f"http_user is {user!r}: a user name cannot contain ':' (RFC 7617)")
         self._header = basic(user, password)
         self._domain = domain.lower().lstrip(".") if domain else ""
         self._covered: dict[str, bool] = {}

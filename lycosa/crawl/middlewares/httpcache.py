@@ -1,10 +1,10 @@
-"""The HTTP cache: serves stored responses and stores new ones, by the decisions of `http.core.cache_rules`.
+"""The HTTP cache: serves stored responses and stores new ones, as `http.core.cache_rules` decides.
 
 It is nearest to the fetcher (order 900). A response from the cache has the flag "cached", and a second flag if the host
 was contacted: "revalidated" (a 304 confirmed the response) or "stale" (the host failed).
 
-The conditional requests of the engine (`crawl.fetching.validators`) bypass the cache: a 304 must reach the engine. If
-the store fails, the crawl continues without a cache.
+The conditional requests of the engine (`crawl.fetching.validators`) bypass the cache, because a 304 must reach the
+engine (exception: `ReplayRules`). If the store fails, the crawl continues without a cache.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ ALLOW_OFFSITE = "allow_offsite"
 
 
 class Offsite:
-    """Drops requests out of `scope`."""
+    """Drops requests outside `scope`."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope

@@ -33,7 +33,7 @@ class Redirect:
         target = redirect_target(request.url, response.headers.get("location"))
         if target is None:
             handled = self._statuses.is_handled(request, status)
-            return response if handled else Ignored("redirect to nowhere", bytes=size, cause=response)
+            return response if handled else Ignored("redirect without a valid Location", bytes=size, cause=response)
         replacement = redirect_request(request, target, status)
         if self._is_loop(request, replacement):
             if COOKIES_CHANGED not in response.flags:

@@ -1,4 +1,4 @@
-"""Retries a request after a status of the retry list or a failed transfer. The last failure goes to the errback.
+"""Retries a request after a status on the retry list or a failed transfer. The last failure goes to the errback.
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
 (`handle_httpstatus_list`), the last response goes to the callback instead. Even after the last try, the host is blocked
@@ -44,7 +44,7 @@ class Retry:
         return self._with_block(request, verdict, verdict)
 
     def _with_block(self, request: Request, verdict: Failed, result: Response | Failed) -> Returned:
-        """Block the host if needed. For a retry, the engine blocks it."""
+        """Block the host if needed. If the request is retried, the engine blocks it."""
         if self._block_host is None or verdict.retry_at is not None or not verdict.block_until:
             return result
         return _after(self._block_host(host_of(request), verdict.block_until), result)

@@ -1,4 +1,4 @@
-"""The argument of an errback: says why a request failed. It has the methods of Scrapy's failures.
+"""The argument of an errback: says why a request failed. It has methods of Twisted's `Failure`, as in Scrapy.
 
     def on_error(self, failure):
         if failure.check("TimeoutError", "DNSLookupError"):
@@ -53,7 +53,7 @@ EXCEPTION_ALIASES: dict[str, tuple[type[Exception], ...]] = {
 }
 """Names of exceptions of Scrapy, Twisted and Python, with Lycosa's classes for these errors.
 
-A failed DNS lookup and a refused connection are both `ConnectFailed`; its text tells which.
+A failed DNS lookup and a refused connection are both `ConnectFailed`; its text says which.
 """
 
 LOOKUP_FAILED_PREFIX = "host not found"

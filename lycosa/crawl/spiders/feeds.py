@@ -129,8 +129,8 @@ class XMLFeedSpider(_FeedSpider):
 class CSVFeedSpider(_FeedSpider):
     """Calls `parse_row` with each row, as a dictionary.
 
-    `headers` are the names of the columns, by default from the first row. A row with another number of fields is
-    skipped with a warning.
+    `headers` are the names of the columns, by default from the first row. A row with a different number of fields
+    is skipped with a warning.
     """
 
     delimiter: str | None = None

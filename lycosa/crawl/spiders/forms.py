@@ -205,7 +205,7 @@ class _FormPage:
         raise BadForm(f"{problem} clickdata {dict(clickdata)!r} on {self.response.url}; {listed}")
 
     def fields(self, form: Element, button: Element | None, encoding: str) -> Iterator[Field]:
-        """Yield the entry list of the HTML standard."""
+        """Yield the form's entry list, as the HTML standard defines it."""
         controls = list(self._controls_of(form))
         radios = (each.element for each in controls if _type(each.element) == "radio" and _is_checked(each.element))
         # Checking a radio button unchecks the others with the same name, so only the last checked one is sent.
@@ -344,7 +344,7 @@ def _encoding(form: Element, response: Response) -> str:
 
 
 def _crlf(value: Any) -> Any:
-    """Forms send text with CRLF line ends."""
+    """Forms send text with CRLF line endings."""
     return re.sub(r"\r\n?|\n", "\r\n", value) if isinstance(value, str) else value
 
 

@@ -51,8 +51,8 @@ class SitemapSpider(Spider):
     without start URLs, of each domain in `allowed_domains`. If a robots.txt names no sitemap, `/sitemap.xml` is used.
     `sitemap_rules`: (regular expression, callback) pairs. The first expression that matches a URL selects its callback;
     other URLs are skipped. `sitemap_follow`: expressions that select sitemaps from an index. `sitemap_alternate_links`:
-    whether to fetch a page in its other languages too. `sitemap_since`: skip pages last modified before this time
-    (UTC); pages without a date are fetched.
+    whether to fetch a page in its other languages too. `sitemap_since`: skip pages and sitemaps last modified before
+    this time (UTC); those without a date are fetched.
     """
 
     sitemap_urls: Sequence[str] = ()
@@ -108,7 +108,7 @@ class SitemapSpider(Spider):
 
     def _sitemaps(self, urls: Iterable[str], response: Response) -> Iterator[Request]:
         if response.depth >= NESTED_MAX:
-            self.logger.warning("%s is an index inside %d other indexes: it is skipped", response.url, NESTED_MAX)
+            self.logger.warning("%s is a sitemap index nested in %d others: it is skipped", response.url, NESTED_MAX)
             return
         for url in urls:
             if any(search(url) for search in self._follow):

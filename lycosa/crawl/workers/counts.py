@@ -1,4 +1,4 @@
-"""The counts of a worker process, in a form that its owner can add up."""
+"""The counts of a worker process, in a form that the owner can add up."""
 
 from __future__ import annotations
 

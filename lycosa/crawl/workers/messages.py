@@ -239,5 +239,5 @@ def send_outcome(connection: Connection, token: int, outcome: Outcome) -> None:
         else:
             connection.send(VisitDeferred(token, outcome))
     except (TypeError, ValueError, OverflowError) as error:
-        text = reason_text(f"its results cannot be sent to the process that writes them: {error}")
+        text = reason_text(f"its results cannot be sent to the owner process: {error}")
         connection.send(VisitFailed(token, Failed(text)))

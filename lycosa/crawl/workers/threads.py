@@ -90,7 +90,7 @@ class CallbackThreads:
             async with asyncio.timeout(CLOSE_GRACE_S):
                 await self._all_done.wait()
         if self._running:
-            log.warning("%d callbacks in threads have not ended and are abandoned", len(self._running))
+            log.warning("abandoning %d callbacks that still run in threads", len(self._running))
             return
         for thread in self._threads:
             thread.join()

@@ -1,4 +1,4 @@
-"""The owner's handle of a worker process: sends visits to it, and applies the changes that it reports.
+"""The owner's handle for a worker process: sends visits to it, and applies the changes that it reports.
 
 A visit is settled as if the owner had visited the page itself: one commit holds the ack, the links and the items. When
 a worker dies, its visits end at once, and their records stay queued (exception: see `worker_pool.py`).
@@ -190,7 +190,7 @@ class WorkerHandle:
         self._events.on_lost(self)
 
     def _on_hang(self) -> None:
-        log.error("a worker process hangs and is killed: it has not cancelled a page within %g s", CANCEL_TIMEOUT_S)
+        log.error("killing a hung worker process: it did not cancel a page within %g s", CANCEL_TIMEOUT_S)
         self._kill()
 
     # ----------------------------------------------------------------------------------------------------------- visits

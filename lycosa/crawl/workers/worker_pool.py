@@ -23,7 +23,7 @@ ALONE_DEATHS_MAX = 2
 
 SUSPECTS_MAX = 10_000
 
-KILLS_ITS_PROCESS = "its process died again and again"
+WORKER_DIED_REPEATEDLY = "its worker process died repeatedly"
 
 
 class WorkerPool:
@@ -87,13 +87,13 @@ class WorkerPool:
             await self._wait_for_change()
 
     def outcome_of_death(self, lease: Lease, *, alone: bool) -> Outcome:
-        """The page is deferred, or dead after too many deaths of workers."""
+        """The page is deferred, or dead after too many worker deaths."""
         page = lease.record.fingerprint
         deaths = self._deaths[page] = self._deaths.pop(page, 0) + 1  # `pop` moves the page to the end
         if len(self._deaths) > SUSPECTS_MAX:
             del self._deaths[next(iter(self._deaths))]
         if alone and deaths >= DEATHS_MAX + ALONE_DEATHS_MAX:
-            return Failed(KILLS_ITS_PROCESS)
+            return Failed(WORKER_DIED_REPEATEDLY)
         return Deferred(self._crawl.clock.now())
 
     async def _visit(self, worker: WorkerHandle, lease: Lease, start: PendingStart | None) -> Outcome:

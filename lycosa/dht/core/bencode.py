@@ -1,8 +1,8 @@
 """Bencode, the encoding of KRPC messages, extension messages and torrent files (BEP 3).
 
-Depth, number of values and digits are limited, so `decode` raises only `BencodeError` for any bytes. Strict decoding
-accepts only what `encode` writes, so encoding the value again gives the same bytes and hash. Lenient decoding also
-accepts what real nodes send: unsorted or repeated keys (the first counts), leading zeros, `-0`.
+Depth, number of values and digits are limited, so `decode` raises only `BencodeError`, whatever the bytes. Strict
+decoding accepts only what `encode` writes, so encoding the value again gives the same bytes and hash. Lenient decoding
+also accepts what real nodes send: unsorted or repeated keys (the first counts), leading zeros, `-0`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def decode_with_span(
         raise BencodeError("not a dictionary")
     at, tokens, items, span = 1, 1, [], None
     while data[at : at + 1] != b"e":
-        # Only the outermost dict is read here. `_scan` reads each of its values.
+        # A depth of 0 and integers of 0 digits leave only strings, so any other key is refused.
         name, at, _ = _scan(data, at, strict, 0, max_tokens - tokens, 0)
         value, end, used = _scan(data, at, strict, max_depth - 1, max_tokens - tokens - 1, max_digits)
         if name == key and span is None:

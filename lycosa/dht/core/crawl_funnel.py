@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class CrawlOutcome(IntEnum):
-    """Outcomes for an infohash, in the order of the stages. The numbers are stable: logs and metrics may use them."""
+    """Outcomes for an infohash, in the order of the stages. The numbers are stable: stored retry times encode them."""
 
     SAMPLED = 10
     """A node returned it in a sample."""
@@ -16,7 +16,7 @@ class CrawlOutcome(IntEnum):
     WANTED = 12
     """Another node requested its peers from our own node."""
     DROPPED = 19
-    """Not queued, because announces or requests came too fast. A sample may find it later."""
+    """Not queued, because announces or requests came too fast. It may appear in a sample later."""
     NEW = 20
     KNOWN = 21
     """Queued before."""
@@ -27,7 +27,7 @@ class CrawlOutcome(IntEnum):
     ALREADY_STORED = 30
     """Stored before it was tried: through the other infohash of a hybrid torrent, or by another crawler."""
     FORBIDDEN = 31
-    """Denied or evicted, so it is not tried."""
+    """Denied or evicted. The other infohash of a hybrid is checked only after the fetch."""
     TRIED = 40
     FETCHED_FROM_SAMPLER = 41
     """Fetched from a peer that announced it, or that a sampler returned."""

@@ -45,7 +45,10 @@ class AnnounceFinished:
 
 @dataclass(frozen=True, slots=True)
 class InfohashesSampled:
-    """An answer to sample_infohashes (BEP 51). `samples` is None if the node does not support it."""
+    """An answer to sample_infohashes (BEP 51). `samples` is None if the node does not support it.
+
+    `infohashes` is the number of infohashes that the node stores.
+    """
 
     operation_id: int
     contact: Contact
@@ -140,7 +143,7 @@ class Traffic:
     answers_out: int = 0
     errors_out: int = 0
     limited: int = 0
-    """Queries of other nodes that a limit left unanswered."""
+    """Queries from other nodes that a limit left unanswered."""
     malformed: int = 0
     unexpected: int = 0
     """Answers that belong to no query of ours."""

@@ -1,7 +1,7 @@
 """KRPC messages as values, and their encoding (BEP 5, 32, 33, 42, 43, 51).
 
 `decode_message` reads what real nodes send: unsorted keys, odd values, packets of older drafts. The encoders are
-strict. An answer must echo the bytes of the query's transaction, so encoders of answers take it in encoded form.
+strict. An answer must echo the transaction id byte for byte, so the encoders of answers take it in encoded form.
 """
 
 from __future__ import annotations
@@ -343,8 +343,8 @@ def announce_arguments(
 ) -> bytes:
     """Return the arguments of announce_peer.
 
-    Without a port, the source port of the datagram is announced (`implied_port`).
-    `local_port` should be the source port too, because aria2 refuses port 0 even then.
+    Without a port, the source port of the datagram is announced (`implied_port`). `local_port` should be this port,
+    because aria2 refuses port 0 even with `implied_port`.
     """
     return b"%b9:info_hash20:%b4:porti%de%b5:token%d:%b" % (
         b"12:implied_porti1e" if port is None else b"",
@@ -370,7 +370,7 @@ def encode_reply(
     """Return a reply packet. `transaction` is encoded. `requester` is the endpoint that sent the query (BEP 42).
 
     `values` must be encoded and sorted, and all their keys must sort after `id`. `before_id` has the encoded filters
-    of BEP 33.
+    of BEP 33, whose keys sort before `id`.
     """
     return b"d2:ip%d:%b1:rd%b2:id20:%b%be1:t%b1:v%d:%b1:y1:re" % (
         len(requester),

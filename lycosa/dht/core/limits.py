@@ -91,7 +91,7 @@ class BandwidthCap(TokenBucket):
 class NewAddressCap:
     """Limits how many new endpoints are contacted. An endpoint is new if it was not contacted in the last minute.
 
-    Any 60 seconds have at most `per_minute` new endpoints, because the burst is subtracted from the rate.
+    In any 60 seconds, at most `per_minute` new endpoints are contacted, because the burst is subtracted from the rate.
     """
 
     def __init__(self, per_minute: int, *, addresses_max: int = ADDRESSES_MAX) -> None:

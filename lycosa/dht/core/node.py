@@ -45,7 +45,7 @@ from lycosa.dht.core.transactions import REFUSED, OutgoingQueries, OutgoingQuery
 EVENTS_MAX = 10_000
 """Maximum number of events that wait for the shell; beyond it the oldest are dropped."""
 STRANGERS_EVENTS_MAX = EVENTS_MAX // 2
-"""While more events wait, announces and requests of other nodes are not reported, so that they do not push out the
+"""While more events wait, announces and requests from other nodes are not reported, so that they do not push out the
 results of our own operations."""
 OFFLINE_S = 30.0
 """If no datagram arrives for this long, our link may be down. Missing answers then do not count as failures (BEP
@@ -223,7 +223,7 @@ class DhtNode:
         self._transactions.validate()
         self.peers.validate()
 
-    # Queries of other nodes.
+    # Queries from other nodes.
 
     def _receive_query(self, query: Query, source: bytes, now: float) -> None:
         self.traffic.queries_in += 1

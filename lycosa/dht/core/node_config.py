@@ -9,7 +9,7 @@ from lycosa.dht.core.endpoints import NONE_ALLOWED, AllowedNetworks
 from lycosa.dht.core.krpc import INTERVAL_S_MAX
 
 SAMPLE_INTERVAL_S = 1800
-"""Announces expire after 45 minutes, so most of a sample is valid for this time."""
+"""Announces expire after 45 minutes, so most of a sample stays valid this long."""
 
 
 @dataclass(frozen=True, slots=True)

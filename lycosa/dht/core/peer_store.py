@@ -22,8 +22,8 @@ PEERS_MAX = 100_000
 INFOHASHES_MAX = 20_000
 """About 20 MB (libtorrent: 2,000 infohashes)."""
 SWARM_MAX = 6000
-"""Maximum number of peers per infohash: more would overfill the filters of BEP 33. When it
-is reached, no tokens are issued for the infohash."""
+"""Maximum number of peers per infohash: more would overfill the filters of BEP 33. Once it is reached, no tokens are
+issued for the infohash."""
 HOST_ANNOUNCES_MAX = 500
 """Maximum number of entries of one host (an IPv4 address or an IPv6 /64). An honest host needs few: even if it seeds a
 million torrents, this node is among the eight closest nodes of only one or two of them."""

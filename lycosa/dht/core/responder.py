@@ -33,7 +33,7 @@ ENVELOPE_BYTES = 130
 SAMPLE_BYTES_MAX = SENT_BYTES_MAX - ENVELOPE_BYTES - 45
 """Maximum size of the nodes and samples in an answer. 45 bytes are for `interval` and `num`."""
 VALUES_MAX = 50
-"""Maximum number of peers in an answer: a third of a datagram, to limit amplification."""
+"""Maximum number of peers in an answer, to limit amplification: 400 bytes for IPv4."""
 
 
 class Neighbourhood:

@@ -46,7 +46,7 @@ def read_torrent_file(data: bytes) -> TorrentFile:
 
 
 def write_torrent_file(torrent: TorrentFile) -> bytes:
-    """Return the bytes of a torrent file. With nodes, it has no `announce` (BEP 5)."""
+    """Return the bytes of a torrent file. With nodes, it has no trackers (BEP 5)."""
     fields = {key: encode(value) for key, value in torrent.fields if not (torrent.nodes and key in TRACKERS)}
     fields[b"info"] = torrent.info
     if torrent.nodes:

@@ -45,7 +45,7 @@ class ContentStage:
             await self._taker.put(torrent._replace(record=inspected.record, rules=rules))
 
     async def _other_denied(self, keys: tuple[bytes, ...]) -> Refusal | None:
-        """Return the denial of a hybrid torrent, by either infohash. Before the fetch only one was known."""
+        """Return the denial of a hybrid torrent if either infohash is denied. Before the fetch only one was known."""
         if len(keys) > 1:
             for infohash, standing in (await self._records.standing(keys, self._queue.now())).items():
                 if standing is Standing.DENIED:

@@ -12,7 +12,7 @@
      7 popularity  count seeders and leechers; record when a torrent is seen again  popularity.py seen.py
      8 returns     requeue evicted torrents after 90 days                           returns.py
 
-Each stage awaits the next one, so the number of waiting infohashes is bounded. Only announces and lookups of other
+Each stage awaits the next one, so the number of waiting infohashes is bounded. Only announces and lookups from other
 nodes are dropped when there are too many. The profile limits each stage separately.
 """
 
@@ -125,5 +125,5 @@ class TorrentCrawl:
 
     @property
     def stored_listeners(self) -> list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]]:
-        """Called with each batch of stored records. The next batch waits for them."""
+        """Called and awaited after each batch is written, with all its records, even those that the store refused."""
         return self._store.listeners

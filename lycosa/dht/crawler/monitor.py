@@ -106,7 +106,7 @@ class CrawlMonitor:
 def nodes_of(
     endpoints: Sequence[bytes], nodes: Sequence[NodeStatus], *, is_read_only: bool
 ) -> list[tuple[bytes, NodeStatus]]:
-    """Return the nodes with their endpoints. The reachability of local and of read-only nodes is unknown."""
+    """Return the nodes with their endpoints. The reachability of loopback and of read-only nodes is unknown."""
     return [
         (endpoint, replace(node, reachability=Reachability.UNKNOWN) if is_read_only or is_loopback(endpoint) else node)
         for endpoint, node in zip(endpoints, nodes, strict=True)
@@ -114,7 +114,7 @@ def nodes_of(
 
 
 def reachability_of(nodes: Sequence[tuple[bytes, NodeStatus]]) -> Reachability:
-    """Return the best reachability of all nodes that are not local."""
+    """Return the best reachability of all nodes that are not on loopback."""
     found = {node.reachability for endpoint, node in nodes if not is_loopback(endpoint)}
     order = (Reachability.REACHABLE, Reachability.UNKNOWN, Reachability.UNREACHABLE)
     return next((each for each in order if each in found), Reachability.UNKNOWN)

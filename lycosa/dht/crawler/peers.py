@@ -37,7 +37,7 @@ CLOSER_MAX = 16
 BATCH = 200
 """Infohashes leased, and looked up in the store, at a time."""
 TRY_MAX_S = 240.0
-"""The time-outs of queries and connections are shorter."""
+"""Only a safeguard: the time-outs of queries and connections are shorter."""
 OUR_OWN = {PeerFailure.LIMITED, PeerFailure.LOCAL}
 """Failures that are our own fault, not the peers'."""
 

@@ -24,8 +24,10 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
 class FetchedTorrent(NamedTuple):
-    """A torrent inspected under `rules`. The stage that stores or refuses it calls `release`, so that its bytes no
-    longer count as in flight."""
+    """A torrent with its metadata. `rules` are those that it was inspected under; None before the content stage.
+
+    The stage that stores or refuses the torrent calls `release`, so that its bytes no longer count as in flight.
+    """
 
     lease: Lease
     record: TorrentRecord
@@ -46,8 +48,8 @@ FINISH_MAX_S = 20.0
 
 
 class StoreStage:
-    """Stage 6. After a crash between the writes to store and queue, a torrent is fetched again, but not stored
-    again."""
+    """Stage 6. After a crash between the writes to store and queue, a stored torrent is still queued: stage 3 drops it
+    instead of fetching it again."""
 
     def __init__(
         self, store: RecordStore, queue: HashQueue, funnel: Funnel, current_rules: Callable[[], Inspector]
@@ -59,7 +61,7 @@ class StoreStage:
         self._storing: asyncio.Task[None] | None = None
         self._busy_s, self._busy_since = 0.0, math.inf
         self.listeners: list[Callable[[Sequence[TorrentRecord]], Awaitable[None]]] = []
-        """Called with each stored batch. The next batch waits for them."""
+        """Called and awaited after each batch is written, with all its records, even those that the store refused."""
 
     @property
     def busy_s(self) -> float:

@@ -115,7 +115,7 @@ class RecordImporter:
         rules = self._current_rules()
         new = await self._new_records(read, standing, rules, counts)
         stored = await self._store.put(new, now)
-        # The new rules may have been applied to the store before `put` ended.
+        # If the rules changed, they may have been applied to the store before `put` ended.
         if (changed := self._current_rules()) is not rules:
             await inspect_stored(self._store, changed, [record.keys[0] for record in new])
         counts.new += stored.new
@@ -213,7 +213,7 @@ async def import_source(
 ) -> None:
     """Import a source, with `concurrency` batches at a time. `report` gets each result, and the progress in the source.
 
-    Raises `UsageError` if the source has another format than `find_source` recognised, `StateError` if the store fails.
+    Raises `UsageError` if the format is not the one that `find_source` recognised, `StateError` if the store fails.
     If the rest of a source cannot be read, that counts as one problem.
     """
     running: deque[tuple[asyncio.Task[BatchResult], int]] = deque()

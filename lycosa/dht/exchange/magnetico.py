@@ -4,8 +4,8 @@
     files      id, torrent_id, size, path; before schema 2 without an index on torrent_id
 
 Two cursors go through the ids in parallel, so the memory does not grow with the database. Without the index, SQLite
-sorts `files` once. There are no piece lengths. For a torrent of BitTorrent version 2, the database has only the first
-20 bytes of the infohash.
+sorts `files` once. There are no piece lengths. For a torrent of BitTorrent version 2, the database may have only the
+first 20 bytes of the infohash.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import Host
 
 HOSTS_MAX = 1_000
-"""To check more hosts than this would take too long, and they rarely all wait at the same time."""
+"""Checking more hosts would take too long, and so many hosts rarely all wait at the same time."""
 
 
 class Brakes(NamedTuple):
@@ -42,7 +42,7 @@ def brakes_of(hosts: Collection[Host], concurrency: int, now: float) -> Brakes:
         f"delay of {_span(delays)} on {_hosts(len(delays))}" if delays else "",
         f"{_hosts(len(blocked))} blocked for {format_rough_duration(max(blocked))}" if blocked else "",
         f"{_transfers(concurrency)} at a time on {_hosts(full)}" if full else "",
-        f"robots.txt of {_hosts(others)}" if others else "",
+        f"robots.txt or IP address of {_hosts(others)}" if others else "",
     ]
     blocked_until = min(host.blocked_until for host in busy) if len(blocked) == len(busy) else 0.0
     return Brakes(", ".join(filter(None, texts)), work_s, blocked_until)

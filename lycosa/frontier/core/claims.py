@@ -1,4 +1,4 @@
-"""Grants transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
+"""Grants slots to transfers that have no lease of their own: fetches inside a callback, files of a pipeline.
 
 Claims on a host are served first come, first served. While a claim waits, its host gets no lease. If only the limits of
 the address group delay the claim, the other hosts of the group get none either. After CLAIMS_IN_ROW_MAX claims in a
@@ -33,7 +33,7 @@ WAITING_MAX = 100_000
 """Maximum number of waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
-"""`try_start` returns this if `wake` will be called."""
+"""`try_start` returns this if the caller must wait for `wake`."""
 
 
 class ClaimQueue:
@@ -47,7 +47,7 @@ class ClaimQueue:
     def claim(self, host: Host, wake: Callable[[], None]) -> Claim:
         """Raises `UsageError` if WAITING_MAX claims wait."""
         if self._waiting >= WAITING_MAX:
-            raise UsageError(f"{WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
+            raise UsageError(f"{WAITING_MAX:,} transfers are already waiting: fetch fewer at a time")
         self._waiting += 1
         self._number += 1
         claim = Claim(host, wake, self._number)
@@ -108,7 +108,7 @@ class ClaimQueue:
         return at
 
     def _yield_until(self, entity: Host | AddressGroup) -> float:
-        """Until when claims wait for a lease to start; 0 if they do not wait."""
+        """The time until which claims wait for a lease to start; 0 if they do not wait."""
         if not yields_to_leases(self._scheduler, entity):
             return 0.0
         if not entity.yields_until:

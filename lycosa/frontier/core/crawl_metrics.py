@@ -19,7 +19,7 @@ COUNTED = {
     "unchanged": ("pages_unchanged_total", "Pages unchanged since the last fetch; not included in pages."),
     "items": ("items_total", "Written items."),
     "dropped": ("items_dropped_total", "Items dropped by a pipeline."),
-    "bytes": ("received_bytes_total", "Bytes of pages, as transferred."),
+    "bytes": ("received_bytes_total", "Bytes received for pages, before decompression."),
     "failures": ("failures_total", "Failed visits, retried or not."),
     "cpu_ms": ("cpu_seconds_total", "Processor time."),
 }

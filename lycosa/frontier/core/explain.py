@@ -140,7 +140,7 @@ def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Ite
     if host.blocked_until > now:
         yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {load}"
     elif host.preparing:
-        yield f"{name} is contacted later: its robots.txt or IP address is being fetched now; {load}"
+        yield f"{name} will be contacted later: its robots.txt is being fetched, or its IP address looked up; {load}"
     elif 0 < host.concurrency <= host.in_flight:
         yield f"{name} is busy: at most {host.concurrency:,} transfers at a time; {load}"
     elif host.ready_at > now:

@@ -1,6 +1,6 @@
 """The order in which entities (hosts, or all hosts of one IP address) are served.
 
-Each step takes amortized O(log n). Only `shift` changes all entries.
+Each operation takes amortized O(log n), except `shift`, which changes all waiting entries.
 
 Entities that may not be contacted yet wait in a heap, ordered by time. The others are *ready*, in one lane per rank;
 the lowest rank goes first. Within a lane the entity with the most work left goes first, if it has more than SHORT_S of

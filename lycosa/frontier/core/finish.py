@@ -4,8 +4,8 @@ A partition reports how many of its URLs are `live` (queued, leased, uncommitted
 partition), and counts how often work has `arrived` from outside (from another partition, or by a push or a requeue).
 Partitions are read in any order while work moves between them. A partition without live URLs gets work only by
 arrivals. If two successive rounds find nothing live, and nothing arrived between them, then nothing was live at some
-instant between them: the crawl is finished for good. The proof, by exhaustive search within bounds, is
-`docs/models/finish.pml`.
+instant between them: the crawl is finished for good. `docs/models/finish.pml` is a model of this, checked exhaustively
+within bounds.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ key, and the request always goes to its full URL.
 A parameter is the text between two `&` (WHATWG). Rules see its decoded name, but the key has it as written: `a%26b=1`
 is one parameter, and `%41` differs from `A`. If a rule concerns the query, empty parameters are ignored. A parameter
 with a bare `;` is always kept: old servers read it as several. For canonical URLs, only the resolver can raise an
-error. The time is linear in the length of the URL."""
+error. Without `sort`, the rules take linear time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ It must not use time, randomness or counters: the same request has the same key 
 """
 
 Fingerprint = Callable[[str, str, bytes], int]
-"""(method, canonical URL, body) -> 64 unsigned bits."""
+"""(method, canonical URL, body) -> unsigned 64-bit integer."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
 """Hash seed for the keys that a resolver returns. If it changed, stored states would not recognize their URLs."""
@@ -78,7 +78,7 @@ _GENERATED = re.compile(
 )
 """A generated function name: a known prefix with a counter, or any name with at least five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
-"""A time since 1970 in seconds or finer, or a random number. Shorter numbers do not match: they may be page numbers."""
+"""A Unix time in seconds or finer units, or a random number. Shorter numbers do not match: they may be page numbers."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
 """A time from 2001 to 2033 in milliseconds. A number that ends in 000 does not match: links in calendars have whole
 seconds."""

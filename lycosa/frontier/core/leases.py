@@ -1,4 +1,4 @@
-"""Leases of queued records, each with a token and for a limited time. Times are unix seconds.
+"""Leases of queued records, each with a token and an expiry time. Times are unix seconds.
 
 The in-process frontiers (memory, LMDB) add only the storage. `lease` takes the next record of the host that the
 scheduler picks. A lease can be ended only once, by its token. Leases are in memory only: the store belongs to one
@@ -23,8 +23,8 @@ new_tuple = tuple.__new__
 class LeasedRecord(Generic[Key]):
     """A lease. `key` is the record's key in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the address group at the start of the transfer. `turn` serves to undo the start; None if the start set no
-    delay, or if the clock was set back since. `transfer_done`: the transfer has ended, but not the lease.
+    `group` is the address group at the start of the transfer. `turn` is for `undo_start`; None if the start set no
+    delay, or if the clock has been set back since. `transfer_done`: the transfer has ended, but not the lease.
     """
 
     __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")

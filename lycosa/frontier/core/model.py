@@ -25,7 +25,7 @@ class RecordKind(IntEnum):
 class Extras(msgspec.Struct, array_like=True, frozen=True):
     """The parts of a request that a plain GET link lacks.
 
-    Append fields only: stored records are arrays. `spider` owns the request in a crawl with several spiders.
+    Append fields only: stored records are arrays. `spider` is the request's spider in a crawl with several spiders.
     """
 
     method: str = "GET"

@@ -120,7 +120,7 @@ class Host(Entity):
         self.record_s = max(self.delay_s, TRANSFER_S / concurrency)
 
     def shift(self, seconds: float) -> None:
-        """0 (never, or at once) stays 0."""
+        """A time of 0 (never, or at once) stays 0; an expired `address_until` may become negative."""
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
         self.address_until -= seconds
@@ -230,7 +230,7 @@ class HostScheduler:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.reschedule(host)
-        # Otherwise the host keeps its place in the queue, like most hosts without a delay.
+        # If none of these applies (the usual case without a delay), no rescheduling is needed.
         elif host.delay_s or host.claims or host.in_flight >= self.concurrency or not lane or lane.rank != next_rank:
             self.reschedule(host)
         if host.claims_in_row or (group is not None and group.claims_in_row):
@@ -349,7 +349,7 @@ class HostScheduler:
         """Set the time. If the clock was set back, all pauses move with it and keep their remaining length.
 
         A pause set since the previous call may have been computed with the old or the new time, so it does not move.
-        It ends as it was set, but at the latest at `now` + PAUSE_MAX_S.
+        It still ends when it was set to end, but no later than `now` + PAUSE_MAX_S.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._shift(self.now - now)
@@ -361,7 +361,7 @@ class HostScheduler:
         self._paused.clear()
 
     def _shift(self, seconds: float) -> None:
-        """The only operation that scans all hosts."""
+        """Move all times back. This is the only operation that scans all hosts."""
         self._queue.shift(seconds)
         self._idle = [(at - seconds, number, entity) for at, number, entity in self._idle]
         for group in self.groups.values():

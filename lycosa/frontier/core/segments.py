@@ -5,8 +5,8 @@ when a segment may be crawled, and in which order. Segments with other names sta
 without segments; it comes first.
 
 The requests of a run inherit its segment, so a crawl that runs past midnight does not start over. Only a request due in
-a later time segment goes there. With a resolver of periods, a run has one segment for each period, and names end with
-the period: `2026-11-21+3d`. A segment takes over the URLs of the previous segment of its period, which is archived.
+a later time segment goes there. With a period resolver, a run has one segment for each period, and names end with the
+period: `2026-11-21+3d`. A segment takes over the URLs of the previous segment of its period, which is archived.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ NO_SEGMENTS = SegmentNaming(lambda *_: "")
 
 
 def unnamed(_: Iterable[str]) -> list[str]:
-    """The segments of a run in a crawl without segments."""
+    """Return the current segments of a crawl without segments: only the one without a name."""
     return [""]
 
 
@@ -153,7 +153,7 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
 
 
 def by_period(resolver: Callable[[Request], object], name: str) -> SegmentNaming:
-    """The naming for a user's resolver of periods. `name` is the resolver's name in error messages."""
+    """The naming for a user's period resolver. `name` is the resolver's name in error messages."""
 
     def period(request: Request) -> str | None:
         try:
@@ -318,7 +318,7 @@ class Retention(NamedTuple):
 def expired_segments(views: Iterable[SegmentView], retention: Retention, now: float) -> list[str]:
     """Return the archived time segments that need not be kept at `now` (unix seconds), the oldest first.
 
-    The LATEST_KEPT segments of each period are kept, even beyond SEGMENTS_KEPT_MAX.
+    The LATEST_KEPT latest segments of each period are kept, even beyond SEGMENTS_KEPT_MAX.
     """
     live = sorted((view for view in views if view.state is not SegmentState.DROPPED), key=_view_order, reverse=True)
     by_period: dict[str | None, list[SegmentView]] = {}

@@ -99,8 +99,8 @@ class Policy:
     """The politeness limits of a crawl, and the length of its leases.
 
     `delay_s` (between two starts) and `concurrency_per_host` apply to each host key. The `_per_ip` limits apply to all
-    hosts of one IP address together; 0 means no limit. `start_delay_s` is the delay of a host until the first
-    `Frontier.set_delay`.
+    hosts of one IP address together; 0 means no limit. `start_delay_s` is the minimum delay of a host until the
+    first `Frontier.set_delay`.
     """
 
     delay_s: float = 0.0

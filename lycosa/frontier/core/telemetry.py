@@ -30,7 +30,7 @@ STAT_PREFIX = "stats/"
 """The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Stats may come from the network, so a report has at most this many. The first ones are kept."""
+"""Names of stats may come from the network, so a report has at most this many. The first ones are kept."""
 
 NAME_MAX = 100
 

@@ -9,7 +9,7 @@ from lycosa.http.core.model import Validators
 
 
 def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> bytes:
-    """Return an encoded `DoneRow`."""
+    """Return the row of a done URL: packed by `done_infohash` if possible, else an encoded `DoneRow`."""
     if validators is None and (packed_row := done_infohash(record, host, reason, at)) is not None:
         return packed_row
     url = record.url

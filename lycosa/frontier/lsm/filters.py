@@ -85,9 +85,7 @@ class FilterFile:
                 sync_file(self._path)
 
     def is_long(self, known: int) -> bool:
-        """Whether the frames have so many of the `known` fingerprints of the filter that the layers should be
-        rewritten.
-        """
+        """Whether the layers should be rewritten. The filter has `known` fingerprints."""
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:

@@ -1,7 +1,7 @@
 """The packed rows of infohashes in DELAYED, DONE and QUEUE: a crawl may have 30 million of them.
 
     delayed   head (6 bytes: depth, priority, attempts, microseconds), infohash (20 bytes)
-    queued    the same, due time (6 bytes)
+    queued    the same, then the due time (6 bytes)
     done      head (8 bytes: depth, priority, host id, seconds), infohash, reason
 
 The fingerprint is a hash of the infohash. The due time of a delayed row is in its key. The reason is empty for FETCHED.
@@ -83,14 +83,14 @@ def queued_row(record: UrlRecord) -> UrlRecord | bytes:
 
 
 def decode_delayed(key: bytes, value: bytes) -> UrlRecord:
-    """Return the record of a row in DELAYED."""
+    """Return the record of a row of DELAYED."""
     if value[0] < PACKED_MAX:
         return _unpacked(value, due_ms(key))
     return _record_of(decode_short(value)) if value[:2] in SHORT else decode_record(value)
 
 
 def decode_queued(_: bytes, value: bytes) -> UrlRecord:
-    """Return the record of a row in QUEUE."""
+    """Return the record of a row of QUEUE."""
     if value[0] < PACKED_MAX:
         return _unpacked(value, int.from_bytes(value[-MILLISECONDS_BYTES:]))
     return decode_record(value)
@@ -106,7 +106,7 @@ def done_infohash(record: UrlRecord, host: int, reason: str, at: float) -> bytes
 
 
 def decode_done_row(_: bytes, value: bytes) -> DoneRow:
-    """Return a row in DONE."""
+    """Decode a row of DONE."""
     if value[0] >= PACKED_MAX:
         return decode_done(value)
     head, end = int.from_bytes(value[:DONE_HEAD]), DONE_HEAD + INFOHASH_BYTES

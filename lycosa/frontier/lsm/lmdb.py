@@ -66,7 +66,7 @@ class Database:
         self.path = path
         self._sync = sync
         self._handles: dict[int, Any] = {}
-        # The first error. It loses the transaction with its rows, so every later call must fail too.
+        # The first error. The transaction and its rows are lost with it, so every later call must fail, too.
         self._first_error: StateError | None = None
         self._env, self._txn = self._open()
 

@@ -161,7 +161,7 @@ class Memtable:
         return False
 
     def checkpoint(self) -> None:
-        """Write all committed changes to LMDB."""
+        """Write all changes to LMDB. Call `commit` first."""
         if self.frozen:
             self._flush(None)
         if self.active:
@@ -236,7 +236,7 @@ class Memtable:
                 for table, key, value in zip(writes[::3], writes[1::3], writes[2::3], strict=True):
                     self.active[table][key] = value
             except (msgspec.DecodeError, ValueError, TypeError) as error:
-                raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
+                raise StorageError(f"{self.path}: journal.{generation} cannot be read ({error})") from error
 
     def _begin_log(self) -> None:
         self._log = WriteAheadLog(self.path, self._generation + 1, sync=self._sync)

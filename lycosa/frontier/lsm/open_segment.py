@@ -31,7 +31,7 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` URLs are queued or leased; `row.pending` is their number at the last commit. `admitted` fingerprints are
+    `pending` URLs are queued or leased; `current_row` copies their number to `row.pending`. `admitted` fingerprints are
     in the memtable; the next commit adds them to the filter. `certain` counts the look-ups that the filter answered
     alone, `maybes` all others. `false_positives` counts the new fingerprints among the `maybes` since the last commit.
     `has_unused_file`: the segment is archived, but the files of its filter still exist.
@@ -71,7 +71,7 @@ class OpenSegment:
         return True
 
     def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
-        """Return those that are known in memory; the others may be known on disk."""
+        """Return the fingerprints known in memory; the others may be on disk."""
         wanted = set(fingerprints)
         found = (wanted & self._recent) | (wanted & self._older)
         for writes in (memtable.active, memtable.frozen):

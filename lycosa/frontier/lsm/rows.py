@@ -119,7 +119,7 @@ decode_name = msgspec.msgpack.Decoder(str).decode
 
 
 def decode_dead_row(_: bytes, value: bytes) -> DeadRow:
-    """Return a row in DEAD."""
+    """Decode a row of DEAD."""
     return decode_dead(value)
 
 

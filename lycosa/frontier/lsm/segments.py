@@ -83,7 +83,10 @@ class SegmentRegistry:
         return min(starts, default=None)
 
     def archive_finished(self, run_at: float) -> bool:
-        """Archive finished time segments followed by a later one (see `FrontierStore.run_at`). Return whether any."""
+        """Archive finished time segments followed by a later one (see `FrontierStore.run_at`).
+
+        Return whether there were any.
+        """
         finished = [each for each in self.serving if each.rank > 0 and not each.unfinished]
         if not finished or len(self.live) == 1:  # the usual case; every commit calls this method
             return False

@@ -293,7 +293,7 @@ class LmdbCrawlStore:
                 return due / 1000
             heappop(window.heap)  # its segment was dropped
             self.memtable.put(DELAYED_TABLE, key, None)
-        # All these records belonged to dropped segments. If no other segment has delayed records, then the remaining
+        # All these records belonged to dropped segments. If no live segment has delayed records, then the remaining
         # ones belong to dropped segments, too: do not wait for them.
         return due / 1000 if any(segment.row.delayed for segment in live.values()) else None
 

@@ -75,7 +75,7 @@ class Window:
         return None
 
     def trim(self, memtable: Memtable, limit: int) -> None:
-        """Keep about `limit` first rows and the rows changed since the last checkpoint."""
+        """Keep about the first `limit` rows, and the rows changed since the last checkpoint."""
         if self.complete:
             if len(self.heap) <= 2 * limit:
                 return

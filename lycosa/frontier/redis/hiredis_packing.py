@@ -17,7 +17,7 @@ except ImportError as error:
 
 
 def pack_in_c(client: Any) -> None:
-    """Make the future connections of this client pack in C."""
+    """Make new connections of this client pack commands in C."""
     pool = getattr(client, "connection_pool", None)
     if pool is not None:
         pool.connection_class = _packing_in_c(pool.connection_class)

@@ -29,10 +29,10 @@ class Key(StrEnum):
 
     hash: `crawl`, the number of the crawl; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set
     once all partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
-    `workers`, `cookies`; `wanted`, when leases were last requested; `seen`, the time of the last call of any worker;
-    `real`, the last time of the server's clock, and `ahead`, by how much the time of the crawl is ahead of it;
-    `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`, its pages until then;
-    `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas; `floor`, see
+    `workers`, `cookies`; `wanted`, when a worker last got fewer leases than it asked for; `seen`, the time of the last
+    call of any worker; `real`, the last time of the server's clock, and `ahead`, by how much the time of the crawl is
+    ahead of it; `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`, its pages until
+    then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas; `floor`, see
     `refuse_rejoin` in membership.lua."""
     DESCRIPTION = "description"
     """string: the description of the crawl, like crawl.json in a state folder (in the first partition)."""

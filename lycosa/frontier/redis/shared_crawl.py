@@ -1,4 +1,4 @@
-"""The data of a crawl in Redis, except records."""
+"""The description, workers and expiry of a crawl in Redis."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[Call], Awaitable[Any]]:
     """Wrap `retry`, a function that makes a call.
 
-    The result always raises `CancelledError` if the task was cancelled.
+    The wrapper raises `CancelledError` instead of returning if the task was cancelled during the call.
     """
 
     async def preserving(call: Call) -> Any:

@@ -5,7 +5,7 @@
     await CLEAR.run_async(client, keys, arguments)    # with a client for asyncio
 
 A script is the concatenation of files PACKAGE/lua/NAME.lua, because Redis scripts cannot share code. The constants
-precede it as local variables, so values that Python and Lua share are defined in Python only. A `#!lua` line of the
+precede it as local variables, so values that Python and Lua share are defined in Python only. A `#!lua` line in the
 last file becomes the first line of the script.
 """
 

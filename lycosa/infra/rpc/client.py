@@ -19,7 +19,7 @@ R = TypeVar("R")
 class RpcClient:
     """Calls the methods of a server. Any problem with the server raises a `LycosaError` with a one-line message.
 
-    A subclass has a `remote` for each method of its port. Every `remote` awaits the subclass's method `call`, which
+    A subclass defines each method of its port with `remote`. These methods call the subclass's method `call`, which
     must await `call_within`. Messages name the server's process id: from the greeting, or before the greeting from
     `find_owner`. If `find_owner` returns no number, the id is unknown.
     """

@@ -41,7 +41,7 @@ LIST_PART = 1_000
 
 
 class RpcLimits(NamedTuple):
-    """Limits for the peer on one connection."""
+    """Limits for peers. All but `clients_max` apply to one connection."""
 
     frame_max: int = FRAME_MAX
     """Maximum bytes of one frame, in both directions."""

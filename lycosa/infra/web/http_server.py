@@ -28,7 +28,7 @@ class ServerRequest(NamedTuple):
 
 
 class ServerResponse(NamedTuple):
-    """A response."""
+    """A response. The server adds Content-Length and Connection to its `fields`."""
 
     status: int
     body: bytes

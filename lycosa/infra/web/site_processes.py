@@ -1,8 +1,8 @@
-"""Child processes that answer requests of a site, so that it uses more than one core.
+"""Child processes that answer requests to a site, so that it uses more than one core.
 
-Each opens the site for itself, and is connected to this process by a socket pair. This process accepts the clients'
+Each child opens the site itself, and is connected to this process by a socket pair. This process accepts the clients'
 connections, and passes each request to the process that has the fewest in progress. If no process is ready, or one ends
-before it has answered, this process answers by itself.
+before it has answered, this process answers the request itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lycosa.infra.web.pages import Message, Receive, Scope, Send
 log = logging.getLogger(__name__)
 
 LIMITS = RpcLimits(calls_max=1_000)
-"""A process refuses more than `calls_max` requests in progress. This process answers the others by itself."""
+"""A process refuses more than `calls_max` requests in progress. This process answers the others itself."""
 ANSWER_TIMEOUT_S = 30.0
 """A process that takes longer for a response is killed."""
 RESTART_DELAY_S = 5.0

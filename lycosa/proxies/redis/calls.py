@@ -28,7 +28,7 @@ while the server executes the next. The second round trip starts only with a ful
 """
 
 CONNECTIONS_MAX = 64
-"""Maximum number of concurrent round trips of the process."""
+"""Maximum number of concurrent round trips of one `PoolCalls`."""
 
 
 class PoolCalls:

@@ -1,6 +1,6 @@
 """Reports the outcomes of one process to the pool script, in batches.
 
-The script stores only what concerns a proxy on all targets: latency and failed connections.
+The script stores only what concerns a proxy on all targets, such as latency and failed connections.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class FolderQueue(BlockingQueue):
     `maxsize` applies to all processes; None leaves it unchanged (a new queue is unbounded). With `lazy`, `put_many` of
     this object waits until one place is free, and may then exceed `maxsize`. `serializer` is "msgpack", with `type` for
     dataclasses and msgspec Structs, or "pickle". Use pickle only if you trust everybody who can write to the folder:
-    loading a pickle runs the code that it names. With `sync` items survive a power loss, at the cost of a disk write
+    loading a pickle runs the code that it names. With `sync`, items survive a power loss, at the cost of a disk write
     per call.
 
     Raises `UsageError`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`.
@@ -112,7 +112,7 @@ class FolderQueue(BlockingQueue):
             room = self._room_for(len(packed))
             if state.room() < room:
                 if room > max(1, state.maxsize):
-                    raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {state.maxsize}")
+                    raise ValueError(f"{len(packed)} items can never fit into a queue with maxsize {state.maxsize}")
                 if register:
                     state.register(self._folder.member, ROOM, room)
                 return None
@@ -186,7 +186,7 @@ class FolderQueue(BlockingQueue):
             raise StorageError(f"{self._folder.path}: item {number} cannot be read ({error})") from error
 
     def _end_lease(self, database: sqlite3.Connection, taken: TakenItem) -> None:
-        # A forked child has the leases of its parent in memory, but may not end them.
+        # A forked child has the leases of its parent in memory, but must not end them.
         ended = database.execute("DELETE FROM leased WHERE id = ? AND member = ?", (taken.id, self._folder.member))
         if not ended.rowcount:
             raise ValueError("the lease has ended already")

@@ -41,7 +41,7 @@ QUEUE_MAX_BYTES = 1 << 40
 MEMBERS_MAX = 256
 """Maximum number of members (open queue objects) of one queue: each has an open file for every other."""
 CHECKPOINT_PAGES = 4000
-"""SQLite's log is moved into the database when it has this many pages."""
+"""SQLite checkpoints its write-ahead log when the log has this many pages."""
 BUSY_S = 30.0
 """How long to wait for another program that locks the database without the lock file."""
 
@@ -348,7 +348,7 @@ def _statements(state: QueueState) -> list[str]:
 
 def _refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
-        raise ForeignState(f"{path} is a file, a queue is a folder; give another name")
+        raise ForeignState(f"{path} is a file, but a queue is a folder; give another path")
     names = {entry.name for entry in path.iterdir()} if path.exists() else set()
     if names - OURS and DATABASE not in names:
         raise ForeignState(f"{path} contains something other than a queue; give an empty or new folder")
@@ -358,7 +358,7 @@ def _refuse_other(path: Path, state: QueueState, expected: QueueState) -> None:
     if state.order is not expected.order:
         raise UsageError(f"{path} was made as a {state.order.value}; open it as one")
     if state.codec != expected.codec:
-        raise UsageError(f"{path} was made with serializer {state.codec}, not {expected.codec}; open it as it was made")
+        raise UsageError(f"{path} was made with serializer {state.codec}, not {expected.codec}; use the same")
 
 
 def _refuse_too_many(path: Path, state: QueueState) -> None:

@@ -22,7 +22,7 @@ DRAIN_BYTES = 65536
 
 
 class WakeupPipes:
-    """Our own pipe, and the writing ends of the other members' pipes.
+    """Our own pipe, and the write ends of the other members' pipes.
 
     Raises `OSError` if the folder does not support pipes.
     """
@@ -109,7 +109,7 @@ class WakeupPipes:
         self.remove(self._me)
 
     def abandon(self) -> None:
-        """Close our pipe ends. A forked child calls this too: they belong to its parent."""
+        """Close our pipe ends. A forked child calls this, too: the pipe belongs to its parent."""
         if self._epoll.closed:
             return
         self._epoll.close()

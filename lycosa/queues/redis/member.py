@@ -1,8 +1,8 @@
 """A queue object as a member of a queue on Redis: its calls, its heartbeat, and the wake-ups of its waiting threads.
 
 A separate thread waits for wake-ups and sends a heartbeat every BEAT_S, even while the main thread is blocked. A member
-that is silent for SILENT_MAX_S is declared dead by others, and its leased items are returned. If it is alive, it
-continues as a new member. A call whose reply was lost is repeated. Each call has a slot and a number, by which the
+that is silent for SILENT_MAX_S is declared dead by others, and its leased items are returned. If it is still alive,
+it continues as a new member. A call whose reply was lost is repeated. Each call has a slot and a number, by which the
 server recognizes a repeated call and does not run it again.
 """
 
@@ -28,7 +28,7 @@ BEAT_S = 0.25
 SILENT_MAX_S = 1.4
 """Silence after which a member is declared dead: the items of a killed process are returned within 2 s."""
 GAP_MAX_S = 1.0
-"""If no member has sent a heartbeat for this long, the server counts as having been down."""
+"""If no member has sent a heartbeat for this long, the server is assumed to have been down."""
 RECOUNT_S = 2.0
 """Time between two comparisons of the leases on the server with the leases that this member holds."""
 REPLY_KEPT_S = 120.0

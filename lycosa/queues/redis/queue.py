@@ -1,8 +1,8 @@
-"""A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
+"""A queue on Redis 7.0 or later, or on Valkey, shared by any number of processes and machines.
 
 It behaves like `FolderQueue`. Each call is one script (`lua/`), which runs as a whole or not at all. All keys of a
-queue have the same hash tag. Leased items return to their positions once their process has been silent for
-`member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
+queue have the same hash tag, so the server may be a cluster. Leased items return to their positions once their process
+has been silent for `member.SILENT_MAX_S`. docs/queue.md says what a crash of the server can undo.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class RedisQueue(BlockingQueue):
             case "shut":
                 raise ShutDown
             case "never":
-                raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {reply[1]}")
+                raise ValueError(f"{len(packed)} items can never fit into a queue with maxsize {reply[1]}")
         return True if reply[0] == "ok" else None
 
     def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:

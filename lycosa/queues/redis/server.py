@@ -105,7 +105,7 @@ def refusal(text: str, reply: list[Any]) -> StateError | UsageError:
         case "other order":
             return UsageError(f"{text} was made as a {detail}; open it as one")
         case "other codec":
-            return UsageError(f"{text} was made with serializer {detail}; open it as it was made")
+            return UsageError(f"{text} was made with serializer {detail}; use the same")
         case "too many":
             return StateError(f"{text}: too many queue objects have this queue open; close some of them")
     return StorageError(f"{text}: the queue is damaged ({status})")

@@ -1,6 +1,6 @@
 """Optional steps of text analysis, chosen by the operator.
 
-    simplified        replaces traditional Chinese characters by simplified characters
+    simplified        replaces traditional Chinese characters with simplified characters
     stem-LANGUAGE     removes the endings of words, with the Snowball stemmer of this language
     names-only        indexes a torrent by its own name, without the names of its files
 

@@ -1,7 +1,7 @@
 """Splits ASCII texts into the same words as `words(one_spelling(text))`, but much faster.
 
 The slow regular expression of `release_names` runs only if it may join adjacent words, or if a text has a very long
-word, + or #. For all other texts, a table has the words that the expression changes.
+word, + or #. For all other texts, a table lists the words that the expression changes.
 """
 
 from __future__ import annotations

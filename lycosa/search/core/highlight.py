@@ -132,9 +132,9 @@ def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
-    """Return the number of different terms in the best window, and its start and end.
+    """Return the number of distinct terms in the best window, and its start and end.
 
-    The best window has the most different terms; of several such windows, the one with the most spans.
+    The best window has the most distinct terms; of several such windows, the one with the most spans.
     """
     if not spans:
         return 0, 0, width

@@ -113,7 +113,7 @@ def check_page(limit: int, offset: int) -> None:
 
 
 def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
-    """Return the answer of the API and of `lycosa search --json`."""
+    """Return the JSON object of the API and of `lycosa search --json`."""
     return {
         "query": query,
         "total": page.total,
@@ -210,5 +210,5 @@ def _host_and_port(url: str) -> tuple[str, str]:
 def _explain_no_words(query: str, parsed: SearchQuery) -> str:
     shown = query.strip()[:40]
     if parsed.excluded:
-        return f"the query {shown!r} only excludes: add a word to look for"
+        return f"the query {shown!r} only excludes words: add a word to search for"
     return f"the query {shown!r} has no word in it: write at least one" if shown else "the query is empty: write a word"

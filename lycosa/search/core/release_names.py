@@ -1,4 +1,4 @@
-"""Replaces different spellings in release names by one spelling, for documents and queries.
+"""Replaces the different spellings in release names with one spelling, for documents and queries.
 
 Examples: each line has two lists of spellings, each followed by what replaces them.
 

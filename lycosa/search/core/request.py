@@ -23,7 +23,7 @@ class SearchRequest(NamedTuple):
     """Requests a page of the matches of a query; without a query, of all documents.
 
     `sort` is one of `Schema.numbers`, or "" for relevance. Documents without the number come last in either direction.
-    Without query and `sort`, the order is undefined.
+    Without a query and `sort`, the order is undefined.
     """
 
     query: SearchQuery | LooseQuery | None = None

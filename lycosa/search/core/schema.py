@@ -29,11 +29,11 @@ class Schema:
     near: tuple[str, ...]
     """The texts in which adjacent query words raise the score."""
     listed: tuple[str, ...]
-    """The texts whose words are suggested and completed."""
+    """The texts whose words are used for suggestions and completions."""
     numbers: tuple[str, ...] = ()
     keywords: tuple[str, ...] = ()
     time: str = ""
-    """The number that is a time (seconds since 1970). Requests filter by days and hours, and sort by it."""
+    """The number that is a time (seconds since 1970). Requests filter it by days and hours, and sort by it."""
     stepped: tuple[str, ...] = ()
     """The other numbers by which users sort."""
     counted: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Schema:
     filled_by: str = "lycosa index build"
     """The command that fills an index."""
     rebuilt_by: str = "`lycosa index build --fresh`"
-    """The command that builds a damaged index again."""
+    """The command that rebuilds a damaged index."""
     analysis: tuple[str, ...] = ()
     """The optional steps of text analysis (`search.core.analysis`)."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Find words of a query that may be mistyped, and listed words of similar spelling.
 
-A slip is a missing, added or replaced letter, or two exchanged adjacent letters.
+A slip is a missing, added or replaced letter, or two transposed adjacent letters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def slips_allowed(word: str) -> int:
 
 
 def one_slip(word: str) -> set[str]:
-    """Return all texts that differ from the word by one slip."""
+    """Return all texts that differ from the word by one slip, with letters of the word's alphabet only."""
     letters = _letters(word)
     parts = [(word[:place], word[place:]) for place in range(len(word) + 1)]
     found = {head + tail[1:] for head, tail in parts if tail}
@@ -67,7 +67,7 @@ def two_words(word: str) -> Iterator[tuple[str, str]]:
 def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return the listed words within `slips_allowed`, and their frequencies.
 
-    Words with fewer slips come first; of words with equally many slips, the more frequent ones.
+    Words with fewer slips come first; of words with the same number of slips, the more frequent ones.
     """
     most = slips_allowed(word)
     letters, places = set(word), _places(word)
@@ -82,8 +82,8 @@ def nearest(word: str, listed: Iterable[tuple[str, int]]) -> list[tuple[str, int
 
 
 def distance(one: str, other: str, most: int) -> int:
-    """Return the number of slips between two words (Damerau-Levenshtein, adjacent letters only), or `most` + 1 if
-    there are more than `most`."""
+    """Return the number of slips between two words (restricted Damerau-Levenshtein distance), or `most` + 1 if there
+    are more than `most`."""
     return _distance(len(one), _places(one), other, most)
 
 

@@ -24,7 +24,7 @@ from lycosa.search.core.schema import NUMBER_MAX, IndexEntry, Schema
 
 CHARSET = "0..9, a..z, U+80..U+2FFFF"
 TOKEN_MAX = 40
-"""Maximum characters of a token; the server cuts at 42. A hash replaces the end of a longer word."""
+"""Maximum length of a token; the server cuts tokens at 42 characters. A hash replaces the end of a longer word."""
 MISSING = -1
 DOUBLED_MAX = 4
 """If more words than this are repeated in a loosened query, the rest of them count once."""
@@ -130,7 +130,7 @@ def order(request: SearchRequest) -> tuple[str, str]:
 
 
 def escaped(text: str) -> str:
-    """Replace operators of MATCH by spaces."""
+    """Replace operators of MATCH with spaces."""
     return _OPERATORS.sub(" ", text).strip()
 
 

@@ -1,7 +1,7 @@
 """The query language for torrents: the language of `search.core.query`, and filters anywhere in the query.
 
     type:video lang:zh         size:>1GB  size:500MB..2GB  files:<=20  seeders:>0  year:1999  season:2 episode:5
-    date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days, to the full hour)
+    date:2026-11 date:>=2026-11-05 date:2026-01-01..2026-03-31  age:<7 (days, to whole hours)
 
 `size:1GB` means at least 1 GB. An invalid filter, such as size:big, is searched as words.
 """
@@ -70,7 +70,7 @@ class TorrentQuery(NamedTuple):
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
     """Parse a query. `fields` has further filters: it maps their names in the query language to their values.
 
-    Raises `BadQuery` if the query has too many words, or if a value in `fields` is invalid.
+    Raises `BadQuery` if `parse_query` refuses the words, or if a value in `fields` is invalid.
     """
     if len(text) > QUERY_MAX:
         raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
@@ -96,7 +96,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
 
 
 def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
-    """Join the ranges of each number into one: otherwise an index would read the number for each of them."""
+    """Intersect the ranges of each number: otherwise an index would read the number once for each range."""
     joined: dict[str | int, ValueFilter] = {}
     for place, each in enumerate(filters):
         if each.values:
@@ -112,7 +112,7 @@ def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
 def _required(name: str, value: str, now: float) -> ValueFilter:
     made = _filter(name, value, now)
     if made is None:
-        raise BadQuery(f"{name} {value[:40]!r} cannot be read: write {name}:{EXAMPLES[name]}")
+        raise BadQuery(f"{name} {value[:40]!r} is not a valid filter: write {name}:{EXAMPLES[name]}")
     return made
 
 

@@ -47,7 +47,7 @@ def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
 
 
 def torrent_words(text: str) -> list[str]:
-    """Split a name, or a part of a query."""
+    """Return the words of a name, or of a part of a query."""
     return words(one_spelling(text))
 
 

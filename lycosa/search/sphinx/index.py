@@ -3,7 +3,7 @@
     NAME_0, NAME_1   the documents; one is in use, the other is for a rebuilt index
     NAME_state       row 1: the marker of the index, and its writer; row 2: the positions
 
-The last process that opened the index for writing is its writer; writes of other processes are refused. Additions wait
+The last process that opened the index for writing is its writer; writes by other processes are refused. Additions wait
 in memory until `commit`. Beyond `WAITING_MAX` or `WAITING_MAX_BYTES`, they are sent earlier, and are visible before the
 commit. Every statement can be repeated: a statement that a lost connection interrupted is sent again.
 """
@@ -245,7 +245,7 @@ class Feed:
         self._waiting.update(dict.fromkeys(map(sphinxql.document_id, keys), ""))
 
     def flush(self) -> None:
-        """Send the waiting changes. They stay waiting if this fails."""
+        """Send the waiting changes. If this fails, they stay queued."""
         self._index.check_writer()
         removed = [number for number, row in self._waiting.items() if not row]
         for start in range(0, len(removed), REMOVED_AT_ONCE):

@@ -101,8 +101,8 @@ class SphinxServer:
         except (errors.Error, ValueError) as error:
             reason = _reason(error)
             if "unknown local" in reason or "no such" in reason:
-                reason += "; its configuration must have what `lycosa index sphinx-config` writes"
-            raise IndexFailure(f"the search server of {self.address} refuses: {reason}") from error
+                reason += "; add the output of `lycosa index sphinx-config` to its configuration"
+            raise IndexFailure(f"the search server at {self.address} returned an error: {reason}") from error
 
 
 def _open_socket(address: SphinxAddress) -> socket.socket:

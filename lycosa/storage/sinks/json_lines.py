@@ -2,7 +2,7 @@
 
 An item may be a dict, a msgspec struct, a dataclass, or an attrs, pydantic or Scrapy item. It may hold text, numbers,
 dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity become null,
-and half a surrogate pair becomes U+FFFD. For other values `BadItem` names the field.
+and a lone surrogate becomes U+FFFD. For other values `BadItem` names the field.
 """
 
 from __future__ import annotations

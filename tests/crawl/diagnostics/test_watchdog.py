@@ -231,7 +231,7 @@ def test_blocking_without_user_code_is_no_warning(warnings: WarningRecorder) -> 
             await asyncio.sleep(0)
 
     asyncio.run(crawl())
-    assert re.match(r"INFO the event loop has not run for \d\.\d s: it is in threading.py:\d+", warnings.lines[0])
+    assert re.match(r"INFO the event loop has been blocked for \d\.\d s in threading.py:\d+", warnings.lines[0])
     assert len(warnings.lines) == 1
 
 

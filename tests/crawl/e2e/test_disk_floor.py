@@ -61,7 +61,7 @@ def test_a_crawl_pauses_before_the_disk_is_full_and_resumes_when_there_is_space(
         with start_command(*command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: "paused: " in run.stderr)
             assert "MB free at" in run.stderr
-            assert "26 MB needed; the crawl resumes by itself when there is space" in run.stderr
+            assert "26 MB needed; the crawl resumes automatically when there is space" in run.stderr
             assert run.until(lambda: "pages, paused (" in run.stderr)
             hits = hits_after_transfers(tree)
             time.sleep(4.0)

@@ -88,8 +88,8 @@ DONE = {
     **{f"/{status}": str(status) for status in (204, 304, 401, 403, 404, 410)},
     "/image/missing.png": "404",
     "/missing": "404",
-    "/redirect-bad": "redirect to nowhere",
-    "/redirect-nowhere": "redirect to nowhere",
+    "/redirect-bad": "redirect without a valid Location",
+    "/redirect-nowhere": "redirect without a valid Location",
     "/redirect-out": "redirect out of scope",
 }
 REDIRECTED = re.compile(r"/(redirect-(loop|good|chain|to)|account|redirects|meta-refresh)(?![^/])")

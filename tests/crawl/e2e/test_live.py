@@ -452,7 +452,7 @@ def test_a_callback_that_cancels_its_own_task_makes_only_its_page_dead(run, serv
     lost = {server.url("/tree/10/3")}
     assert_exactly_once(found, all_of(server, 10) - lost)
     assert crawl.summary is not None
-    reason = "the callback, or what it called, cancelled its own task"
+    reason = "the callback, or code that it called, cancelled its own task"
     assert crawl.summary.dead == [(*lost, reason)]
 
 

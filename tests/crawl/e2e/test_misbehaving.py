@@ -56,8 +56,8 @@ DONE = {
     "/410": "410",
     "/binary": "content-type",
     "/video": "content-type",
-    "/redirect-nowhere": "redirect to nowhere",
-    "/redirect-bad": "redirect to nowhere",
+    "/redirect-nowhere": "redirect without a valid Location",
+    "/redirect-bad": "redirect without a valid Location",
 }
 """For each path, why its URL is done without an item, after one request."""
 

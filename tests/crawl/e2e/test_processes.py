@@ -281,7 +281,7 @@ def test_a_callback_that_never_returns_ends_its_worker_but_not_the_crawl(tmp_pat
         options = ("-s", "max_lease=15", "-s", "slow_callback_after=0")
         done = lycosa(*spider_command(tree, tmp_path, spider, *options), cwd=tmp_path, timeout_s=400.0)
         assert done.returncode == 1, done.stderr
-        assert "its process died again and again" in done.stderr
+        assert "its worker process died repeatedly" in done.stderr
         urls = tree.urls() - {f"{tree.url.removesuffix('0')}7"}
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], urls)
 
@@ -394,7 +394,7 @@ def test_only_a_page_that_kills_its_worker_is_dead(tmp_path):
     with grow(30) as tree:
         done = lycosa(*spider_command(tree, tmp_path, spider, "-s", "backoff_base=0.1"), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
-        assert "its process died again and again" in done.stderr
+        assert "its worker process died repeatedly" in done.stderr
         lost = {f"{tree.url.removesuffix('0')}7"}
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls() - lost)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import re
 
@@ -89,14 +88,6 @@ def test_memory_warns_once_and_then_closes() -> None:
         "memusage/warning_reached": 1,
         "memusage/limit_reached": 1,
     }
-
-
-def test_memory_is_watched_until_the_limit() -> None:
-    used = iter([1, MIB, MIB + 1])
-    memory, closed = MemoryMonitor(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(used)), []
-    asyncio.run(memory.watch(closed.append, every_s=0.0))
-    assert closed == ["memusage_exceeded"]
-    assert next(used, None) is None
 
 
 def test_memory_without_limits_is_only_measured() -> None:

@@ -57,9 +57,9 @@ def test_the_start_and_end_of_a_shortage_are_logged_once(caplog):
         "more space is needed to resume than to continue"
     )
     assert [record.message for record in caplog.records] == [
-        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes automatically when there is space",
         "enough space again: the crawl resumes",
-        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes automatically when there is space",
     ]
 
 

@@ -127,7 +127,7 @@ def test_the_arguments_select_a_form(options, path):
         ({"formxpath": "//form[@id='x']"}, r"xpath \"//form\[@id='x'\]\" selects nothing on"),
         ({"formcss": "#out"}, "css '#out' selects nothing inside a form on"),
         ({"formxpath": "//form/@id"}, "selects nothing inside a form"),
-        ({"formdata": 123}, "formdata is int"),
+        ({"formdata": 123}, "formdata must be .*, not int"),
     ],
 )
 def test_an_error_lists_the_forms_of_the_page(options, message):

@@ -188,7 +188,7 @@ def test_nesting_of_indexes_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: 
     monkeypatch.setattr(module, "NESTED_MAX", 3)
     assert found(Shop(), index("/next.xml"), depth=2) == [("/next.xml", "_parse_sitemap")]
     assert found(Shop(), index("/next.xml"), depth=3) == []
-    assert "is an index inside 3 other indexes" in caplog.text
+    assert "is a sitemap index nested in 3 others" in caplog.text
     assert found(Shop(), urlset("/1"), depth=3) == [("/1", "")]
 
 

@@ -180,7 +180,7 @@ def test_close_does_not_wait_for_calls_that_do_not_end(
 
     asyncio.run(crawl())
     (thread,) = stuck
-    assert "1 callbacks in threads have not ended" in caplog.text
+    assert "abandoning 1 callbacks that still run in threads" in caplog.text
     assert thread.is_alive()
     free.set()
     thread.join(DEADLINE_S)

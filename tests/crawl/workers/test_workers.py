@@ -32,7 +32,7 @@ from lycosa.crawl.workers.remote import (
 from lycosa.crawl.workers.request_pacer import RequestPacer
 from lycosa.crawl.workers.visits import VisitRunner
 from lycosa.crawl.workers.worker import WorkerHandle
-from lycosa.crawl.workers.worker_pool import ALONE_DEATHS_MAX, DEATHS_MAX, KILLS_ITS_PROCESS, WorkerPool
+from lycosa.crawl.workers.worker_pool import ALONE_DEATHS_MAX, DEATHS_MAX, WORKER_DIED_REPEATEDLY, WorkerPool
 from lycosa.frontier.core.model import Extras, HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.ports import VisitFrontier
@@ -103,7 +103,7 @@ def test_results_that_cannot_be_sent_are_a_failure_of_their_page(outcome: Comple
     found = sent_outcome(outcome, 1000)
     assert isinstance(found, Failed)
     assert found.retry_at is None
-    assert "its results cannot be sent to the process that writes them: " in found.reason
+    assert "its results cannot be sent to the owner process: " in found.reason
     assert reason in found.reason
 
 
@@ -142,7 +142,7 @@ def test_a_page_is_dead_only_if_it_was_the_only_page_of_a_worker_that_died() -> 
         lease = Lease(1, RECORD, 0.0)
         for _ in range(DEATHS_MAX + ALONE_DEATHS_MAX + 5):
             assert pool.outcome_of_death(lease, alone=False) == Deferred(1.0)
-        assert pool.outcome_of_death(lease, alone=True) == Failed(KILLS_ITS_PROCESS)
+        assert pool.outcome_of_death(lease, alone=True) == Failed(WORKER_DIED_REPEATEDLY)
 
     asyncio.run(run())
 

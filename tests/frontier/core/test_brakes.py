@@ -31,7 +31,7 @@ WAITING = {"delay_s": 1.0, "ready_at": NOW + 0.5}
         ([host(delay_s=1.0, ready_at=NOW)], ""),
         ([host(blocked_until=NOW + 90, ready_at=NOW + 90, delay_s=1.0)], "1 host blocked for 2 min"),
         ([host(in_flight=8)], "8 transfers at a time on 1 host"),
-        ([host(preparing=True, in_flight=1)], "robots.txt of 1 host"),
+        ([host(preparing=True, in_flight=1)], "robots.txt or IP address of 1 host"),
         ([host(in_flight=8), host(**WAITING)], "delay of 1 s on 1 host, 8 transfers at a time on 1 host"),
         ([host(**WAITING)] * (HOSTS_MAX + 1), ""),
     ],

@@ -104,7 +104,10 @@ def test_a_queued_url_waits_for_the_address_of_its_host(shared, expected):
     ("host", "expected"),
     [
         (HostView(HOST, 12, 8, concurrency=8), f"its host {HOST} is busy: at most 8 transfers at a time"),
-        (HostView(HOST, 12, 1, preparing=True, concurrency=8), "robots.txt or IP address is being fetched now"),
+        (
+            HostView(HOST, 12, 1, preparing=True, concurrency=8),
+            "its robots.txt is being fetched, or its IP address looked up",
+        ),
         (
             HostView(HOST, 12, robots_status=200, robots_at=NOW - 90_000.0),
             "the robots.txt of its host is fetched first",

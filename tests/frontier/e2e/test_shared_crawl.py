@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -186,10 +186,11 @@ class Crawl:
 
     def wait(self) -> float:
         """Wait until all workers end. Return the unix time in seconds."""
-        for worker in self.workers.values():
-            worker.wait(END_MAX_S)
+        with suppress(subprocess.TimeoutExpired):
+            for worker in self.workers.values():
+                worker.wait(END_MAX_S)
         ended = time.time()
-        codes = [worker.returncode for worker in self.workers.values()]
+        codes = [worker.poll() for worker in self.workers.values()]
         logs = "\n".join((self.home / f"{number}.log").read_text()[-1500:] for number in self.workers)
         assert codes == [0] * len(codes), logs
         return ended

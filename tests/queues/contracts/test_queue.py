@@ -837,9 +837,9 @@ def test_pickle_is_available_as_a_serializer(path):
 @pytest.mark.parametrize("wrong", ["3", 1.5, True, 1 << 63, -(1 << 63)])
 def test_an_invalid_bound_is_refused_and_changes_nothing(make, wrong):
     q = make(2)
-    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no bound"):
+    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no limit"):
         q.maxsize = wrong
-    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no bound"):
+    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no limit"):
         make(wrong)
     q.put("a")
     assert (q.maxsize, q.get()) == (2, "a")

@@ -206,7 +206,7 @@ def test_a_reader_cannot_write_and_needs_an_index(server, torrents) -> None:
 
 
 def test_an_index_that_the_server_does_not_have_is_named(server) -> None:
-    with pytest.raises(IndexFailure, match=r"refuses: .*other_state.*; its configuration must have"):
+    with pytest.raises(IndexFailure, match=r"returned an error: .*other_state.*; add the output of"):
         SphinxIndex(server.address("other"), TORRENTS, write=True)
 
 

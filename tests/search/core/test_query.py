@@ -91,7 +91,7 @@ def test_queries_are_parsed(query, understood):
         ("", "the query is empty: write a word"),
         ("  ", "the query is empty: write a word"),
         ("?!", "the query '?!' has no word in it: write at least one"),
-        ("-one", "the query '-one' only excludes: add a word to look for"),
+        ("-one", "the query '-one' only excludes words: add a word to search for"),
         ("x" * (QUERY_MAX + 1), f"the query has {QUERY_MAX + 1} characters: use at most {QUERY_MAX}"),
         ("x " * (QUERY_WORDS_MAX + 1), f"the query has {QUERY_WORDS_MAX + 1} words: use at most {QUERY_WORDS_MAX}"),
     ],

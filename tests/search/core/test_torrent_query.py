@@ -55,7 +55,7 @@ def test_invalid_filters_are_searched_as_words(text):
 def test_fields_are_filters_too_but_must_be_valid():
     found = parse_torrent_query("word", NOW, {"type": "video", "size": ">1GB", "lang": " "})
     assert found.filters == (ValueFilter("type", values=("video",)), ValueFilter("size", 10**9 + 1))
-    with pytest.raises(IndexFailure, match="size 'big' cannot be read: write size:>1GB"):
+    with pytest.raises(IndexFailure, match="size 'big' is not a valid filter: write size:>1GB"):
         parse_torrent_query("", NOW, {"size": "big"})
 
 

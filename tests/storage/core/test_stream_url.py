@@ -42,7 +42,7 @@ def test_the_text_of_a_url_has_no_secrets(address, text):
         ("redis://host/0?stream=" + "a" * 201, "at most 200 characters"),
         ("redis://host/0?queue=a", "unknown option 'queue'; write stream=, maxlen= only"),
         ("redis://host/items", "/items is not a database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),
-        ("redis://:secret@[host?stream=a", "not the address of a Redis"),
+        ("redis://:secret@[host?stream=a", "not the address of a Redis server"),
         ("redis://host?stream=a&maxlen=0", "maxlen=0 is not a valid number of entries; write maxlen=1000000"),
         ("redis://host?stream=a&maxlen=", "maxlen= is not a valid number"),
         ("redis://host?stream=a&maxlen=10k", "maxlen=10k is not a valid number"),

@@ -113,7 +113,8 @@ class ProxyLeaser:
     def _no_proxy(self, target: str, began: float, error: NoProxy) -> NoProxyYet | CloseSpider:
         now, max_s = self._clock.now(), self._outage.max_s
         status = self._outage.extend(began, now)
-        if status.left_s == 0 and not (status.new and max_s):  # reported first, even if the process was suspended
+        # Unless max_s is 0, an outage is logged before it ends the crawl, even if a suspended process notices it late.
+        if status.left_s == 0 and not (status.new and max_s):
             if not self._end_logged:
                 log.error("%s, and none has worked for %.1f s (proxy_wait): the crawl ends", error, status.for_s)
             self._end_logged = True

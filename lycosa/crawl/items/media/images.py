@@ -4,9 +4,9 @@
     IMAGES_STORE = "images"
     IMAGES_THUMBS = {"small": (50, 50)}
 
-Downloads are not trusted: only image formats that browsers show are read, with at most Pillow's MAX_IMAGE_PIXELS
-pixels. An upright JPEG in RGB is stored unchanged. Other images are rotated by their EXIF data, put on a white
-background if they are transparent, and converted to JPEG.
+Downloads are not trusted: only common image formats are read, with at most Pillow's MAX_IMAGE_PIXELS pixels. An upright
+JPEG in RGB is stored unchanged. Other images are rotated according to their EXIF data, put on a white background if
+they are transparent, and converted to JPEG.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ MEDIA_TIMEOUT_S = 600.0
 
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
-"""Failures that a run remembers, so that a broken image on many pages is requested only once."""
+"""Maximum failures that a run remembers, so that a broken image on many pages is requested only once."""
 
 Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""

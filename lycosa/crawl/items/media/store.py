@@ -220,7 +220,7 @@ def _name_problem(name: str) -> str:
     try:
         sizes = [len(part.encode()) for part in parts]
     except UnicodeEncodeError:
-        return "it contains half a surrogate pair"
+        return "it contains a lone surrogate"
     if not name:
         return "it is empty"
     if name.startswith("/"):
@@ -232,7 +232,7 @@ def _name_problem(name: str) -> str:
     if parts[0] == PARTIAL_FOLDER:
         return f"{PARTIAL_FOLDER} is reserved for partial files"
     if max(sizes) > NAME_MAX or sum(sizes) + len(sizes) > PATH_MAX:
-        return f"it is too long: at most {NAME_MAX} bytes per name and {PATH_MAX} in all"
+        return f"it is too long: at most {NAME_MAX} bytes per name and {PATH_MAX} for the whole path"
     return ""
 
 

@@ -36,11 +36,10 @@ class _Candidate:
         self.discard()
 
     def discard(self) -> None:
-        """`missing` is in reverse order: pieces are taken from its end."""
         self.pieces.clear()
         self.sources.clear()
         self.asked.clear()
-        self.missing = list(reversed(range(self.count)))
+        self.missing = list(reversed(range(self.count)))  # pieces are taken from the end
         self.alone = None
 
     def take(self, pieces_max: int, without: set[int]) -> list[int]:
@@ -94,8 +93,8 @@ class Assembly:
     def receive(self, peer: Peer, piece: int, data: bytes) -> bytes | None:
         """Add a piece. Return the metadata if it is complete and has the infohash.
 
-        After a wrong hash, all pieces are missing again and earlier requests are void. Raises `PeerError` if this peer
-        sent all pieces.
+        After a wrong hash, all pieces are missing again and earlier requests are void. If this peer had sent all
+        pieces, raises `PeerError`.
         """
         candidate = self._offers[peer].candidate
         if candidate.asked.get(piece) != peer:

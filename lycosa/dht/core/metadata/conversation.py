@@ -3,7 +3,7 @@
     CONNECTING --connected--> HANDSHAKE --68 bytes--> EXTENSIONS --their dict--> PIECES --> (closed by the owner)
 
 The owner connects, passes on the bytes that arrive, sends `bytes_to_send`, and requests pieces with `request`. After a
-`PeerError` of `receive_*` or `handle_timer`, the owner handles the remaining events and closes the connection.
+`PeerError` from `receive_*` or `handle_timer`, the owner handles the remaining events and closes the connection.
 
 `now` is monotonic seconds. Each stage and the whole conversation have deadlines. Whatever a peer sends, we hold at most
 one message and a few pieces in memory.

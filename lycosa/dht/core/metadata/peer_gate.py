@@ -3,7 +3,7 @@
 - A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
   announces cannot make us flood a victim.
 - Private and reserved addresses are never contacted.
-- After a failure a peer gets a pause, which doubles with each further failure.
+- After a failure a peer is not contacted for a while. Each further failure doubles this pause.
 
 All tables are bounded. `now` is monotonic seconds.
 """
@@ -17,7 +17,7 @@ from lycosa.dht.core.metadata.failures import PeerFailure
 
 CONNECTIONS_BURST = 5
 CONNECTIONS_PER_S = 5 / 60
-"""Any 60 seconds have at most ten connections to one host: the burst and five more."""
+"""At most ten connections to one host in any 60 seconds: the burst and five more."""
 
 HOSTS_MAX = 131_072
 """Maximum number of hosts whose connections are counted: two minutes at 1,000 new hosts a second. A full table refuses
@@ -61,7 +61,7 @@ class PeerGate:
         return None
 
     def open(self, endpoint: bytes, now: float) -> PeerFailure | None:
-        """Return why this peer may not be connected to. After None, the connection counts as open until `close`."""
+        """Return why this peer may not be connected to. If None, the connection counts as open until `close`."""
         host = site_of(endpoint)
         assert host not in self._connected
         if refused := self.refusal(endpoint, now):

@@ -6,7 +6,7 @@ caller pings this contact and records the result in the same way, or calls `unch
 Bucket i has ids that share exactly i leading bits with ours. The last bucket has all closer ids, and only this bucket
 splits. A contact is
 
-- good: it sent an answer or a query within 15 minutes (and has answered us at least once);
+- good: it sent an answer or a query in the last 15 minutes (and has answered us at least once);
 - questionable: its last message is older, or it was restored from a file;
 - bad: it failed to answer FAILURES_MAX queries in a row. It is never returned, and is replaced first.
 
@@ -240,7 +240,7 @@ class RoutingTable:
         return bucket.check_next(now)
 
     def unchecked(self, contact: Contact) -> None:
-        """The result of a ping is unknown, because it was not sent or we are offline."""
+        """The result of a ping is unknown: it was not sent, the answer was an error, or we are offline."""
         entry = self._index.known(contact)
         if entry is not None:
             bucket = self._bucket(contact.id)

@@ -15,8 +15,8 @@ EMPTY_DIGEST = blake2b(digest_size=FINGERPRINT_BYTES)
 LEASED_MAX = 2000
 """The number of leases in the largest profile."""
 LEASE_S = 365 * 86_400.0
-"""Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops the leases of
-a crash. With shorter leases, running tries would count as failed when the clock jumps after the machine slept."""
+"""Practically no expiry: the only process that uses the queue ends each lease itself, and a restart drops leases left
+by a crash. With shorter leases, running tries would count as failed when the clock jumps after the machine slept."""
 POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, robots=False)
 EPOCH, HOUR_S = 1_700_000_000, 3600
 """Infohashes have no depth. Their records use the field `depth` for the hour of queueing, counted from EPOCH."""

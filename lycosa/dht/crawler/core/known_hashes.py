@@ -2,8 +2,8 @@
 
 Nearly all sampled infohashes are known. Without this cache, each would cost a random disk read. The first 20 bits of a
 fingerprint select a list, which holds the last 6 bytes of the fingerprint. A list is one `bytes` object, so a look-up
-has few cache misses. The 16 lists of the fingerprints that share the first 2 bytes form a part. It is read from the
-store when it is first needed.
+has few cache misses. The 16 lists of the fingerprints that share the first 2 bytes form a part. A part is read from the
+frontier when it is first needed.
 
 A fingerprint that is not found is new, or was queued so recently that it was not on disk yet when its part was read.
 """

@@ -71,7 +71,7 @@ class SweepLane:
             return None
         # `subtree` is the largest size of subtrees with at most GAP_NODES nodes on average: the nodes of such a subtree
         # know each other. The node at the position was queried, so all nodes of its subtree are known. At the start of
-        # the lane, no node was queried yet.
+        # the lane, no node has been queried yet.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

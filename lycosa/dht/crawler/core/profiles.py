@@ -1,4 +1,4 @@
-"""Profiles: how much of an internet line and its router a crawl may use, and how many torrents a day that allows.
+"""Profiles: how much of an internet connection and router a crawl may use, and how many torrents a day that allows.
 
 The scarce resource is new addresses: each takes an entry in the tables of routers and firewalls on the way. One limit
 per minute holds for UDP and TCP together. Each stage has its own rate, so no stage starves another.
@@ -37,20 +37,18 @@ class Profile:
     connections: int
     """TCP connections to peers."""
     harvested: int
-    """Infohashes queued because other nodes asked ours for peers of the infohash. Such requests are unverified."""
+    """Infohashes queued because other nodes asked our node for their peers. Such requests are unverified."""
     returned: int
     """Evicted torrents that are queued again: at most 40 % of the tries, so that other infohashes are tried too."""
     connections_max: int
     in_work_max: int
     """Maximum number of concurrent tries. They share `connections` per minute, and each must get its connections within
-        its time limit.
-    """
+    its time limit."""
     peers_per_try: int
     """Maximum number of peers that a try connects to."""
     queued_max: int
-    """The sweep rests while more infohashes than this are queued. Trying this many takes half an hour, which is
-        short enough: nodes forget announces after 45 minutes.
-    """
+    """The sweep rests while more infohashes than this are queued. Trying this many takes half an hour, which is short
+    enough: nodes forget announces after 45 minutes."""
 
     @property
     def planned_addresses(self) -> int:

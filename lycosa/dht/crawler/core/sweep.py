@@ -52,10 +52,11 @@ CLOSER_MAX = 2 * K
 """Contacts taken from a response, those closest to the target. This limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
 """How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
-alternate between these values. The first nodes of a subtree are known best by the nodes that follow them, which return
-them only for a target behind: if all targets were ahead, one node in 60 would be missed."""
+alternate between these values. The first nodes of a subtree are known best by the nodes after them, which return them
+only for a target behind themselves. If all targets were ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
-"""Responses whose median gives the mean distance between nodes. A few false responses change little."""
+"""Number of latest estimates of the mean distance between nodes. Their median is used, so a few false responses change
+little."""
 SAMPLES_KEPT = 2000
 """Last samples from which the usual interval and the share of known infohashes are estimated."""
 SAMPLE_AGE_MAX_S = 1800.0
@@ -123,7 +124,7 @@ class Sweep:
         self._started_at = now
         self._spacings: deque[int] = deque(maxlen=SPACINGS_KEPT)
         self._spacing = KEY_SPACE
-        """Estimated mean distance between two nodes; KEY_SPACE while fewer than K nodes are known."""
+        """Estimated mean distance between neighbouring nodes; KEY_SPACE while fewer than K nodes are known."""
         log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
         if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
             log_of_lanes = progress = 0

@@ -27,7 +27,7 @@ from lycosa.frontier.redis.worker.session import Session
 WORKERS_MAX_S = SILENT_S + 0.5
 """Maximum seconds to wait for killed workers to expire.
 
-A worker that is listed for longer is alive: the last worker that ends will let the crawl expire.
+A worker that is listed for longer is alive: the last worker to end lets the crawl expire.
 """
 
 WORKERS_CHECK_S = 0.1
@@ -65,7 +65,7 @@ async def _expire(session: Session, after_s: float) -> bool:
 
 
 async def _announce(session: Session, partition: Partition, after_s: float) -> bytes:
-    """When the keys of the partition expire, b"" if they do not."""
+    """Return when the keys of the partition expire; b"" if they do not."""
     loop = asyncio.get_running_loop()
     until = loop.time() + WORKERS_MAX_S
     while True:

@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.calls import Retry
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 
 SCANNED_AT_ONCE = 1000
-"""Approximate number of keys that one call examines, whatever they belong to."""
+"""Approximate number of keys that one call examines, including keys outside the crawl."""
 
 CHECK, UNLESS_IT_HAS_WORKERS, ALWAYS = range(3)
 """Modes of the operation `delete`: CHECK only reads, the others mark the partition as being deleted."""

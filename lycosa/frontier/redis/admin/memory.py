@@ -11,7 +11,7 @@ from lycosa.infra.redis.server import info_of_nodes
 
 
 async def used_memory(session: Session) -> int:
-    """The resident bytes of all servers, including data of other crawls and programs."""
+    """Return the resident memory of all servers in bytes, including data of other crawls and programs."""
     client = session.calls.client
     info: Mapping[str, Any] = await session.calls.retry(lambda: client.info("memory", **all_masters(client)))
     return sum(int(node.get("used_memory_rss", 0)) for node in info_of_nodes(info))

@@ -16,7 +16,7 @@ from lycosa.frontier.redis.worker.session import Session
 FAULTS_MAX = 1000
 
 HOSTS_AT_ONCE = 1000
-"""Maximum number of hosts that one step checks. A step blocks the server for some tens of milliseconds."""
+"""Maximum number of hosts that one step checks. A step blocks the server for tens of milliseconds."""
 
 
 async def find_faults(session: Session, report: Callable[[str], None]) -> list[str]:

@@ -32,8 +32,8 @@ end
 local server_id
 
 -- Returns the id of this server, '0' for managed servers that do not reveal their id. It changes with a failover and
--- with a restart; a partition that moves gets that of its new server. If a replica of a managed server takes over without
--- the last undelivered links, these links are lost.
+-- with a restart; a partition that moves gets the id of its new server. If a replica of a managed server takes over
+-- without the last undelivered links, these links are lost.
 local function this_server()
   for _, field in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
     if server_id then return server_id end

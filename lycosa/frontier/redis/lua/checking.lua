@@ -74,7 +74,7 @@ local function check_lanes(host, queued)
   return total
 end
 
--- Returns whether an entity is in the ready or waiting set. Corrects the entity's fields about this.
+-- Returns whether an entity is in the ready or waiting set. Clears the entity's fields that wrongly say so.
 local function is_scheduled_in(it, ready, waiting)
   if it.ready_member ~= '' and not call('ZSCORE', ready, it.ready_member) then it.ready_member = '' end
   if it.is_waiting ~= 0 and not call('ZSCORE', waiting, it.name) then it.is_waiting = 0 end

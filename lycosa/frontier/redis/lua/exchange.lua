@@ -14,11 +14,11 @@ end
 
 -- Executes the verbs, then leases records. Arguments: the serial number of the exchange; the id of the server that must
 -- execute it ("" for any); the number of verbs, and the verbs; the number of leases wanted now, and in advance. The
--- serial number rises by one with each exchange. If it repeats the last one, the worker did not get the last answer, and
--- nothing is executed again. If it skips numbers, exchanges were lost, either by the server (a replica took over, or it
--- restarted) or by the worker. Then the worker must join again (the answer 'unknown'). Likewise if the decision about a
--- commit prepared here may have been lost in a change of server. On another server than the required one, nothing is
--- executed (the answer 'other server', and the id of this one).
+-- serial number rises by one with each exchange. If it repeats the last one, the worker did not get the last answer,
+-- and nothing is executed again. If it skips numbers, exchanges were lost, either by the server (a replica took over,
+-- or it restarted) or by the worker. Then the worker must join again (the answer 'unknown'). Likewise if the decision
+-- about a commit prepared here may have been lost in a change of server. On another server than the required one,
+-- nothing is executed (the answer 'other server', and the id of this one).
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   mark_alive(worker)

@@ -1,6 +1,6 @@
--- The expiry of a finished crawl: see admin/expiry.py. `expires_at` in `meta` says when all keys of the partition expire;
--- it is set before any of them gets its time to live. A process that uses the crawl again replaces it with `reviving`,
--- makes all keys permanent, and then removes `reviving`.
+-- The expiry of a finished crawl: see admin/expiry.py. `expires_at` in `meta` says when all keys of the partition
+-- expire; it is set before any of them gets its time to live. A process that uses the crawl again replaces it with
+-- `reviving`, makes all keys permanent, and then removes `reviving`.
 
 local LIVE_STATES = { queued = true, leased = true, delayed = true, uncommitted = true, outgoing = true }
 
@@ -38,8 +38,8 @@ operations['withdraw_expiry'] = function()
   return { 'ok' }
 end
 
--- Gives keys their time to live, if the announcement still holds. Arguments: when the keys expire; the keys. Returns 1 if
--- it holds.
+-- Gives keys their time to live, if the announcement still holds. Arguments: when the keys expire; the keys. Returns 1
+-- if it holds.
 operations['expire_keys'] = function()
   local at = argument()
   if call('HGET', key.meta, 'expires_at') ~= at then return { 'ok', 0 } end

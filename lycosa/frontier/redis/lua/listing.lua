@@ -75,7 +75,7 @@ operations['push'] = function()
   return written(new)
 end
 
--- Rows. Each call returns the rows of its slice, and the position after the last row, in parts.
+-- Rows. Each call returns the rows of its slice and, except for 'ended', the parts of the position after the last row.
 
 -- Lists queued records. Arguments: segment; a host, or "" for all; host, lane and stamp of the last row; the maximum
 -- number of rows.
@@ -350,7 +350,7 @@ operations['reopen'] = function()
 end
 
 -- Returns how many records of a segment are work, and how many have ended. All records on the way to other partitions
--- count as work, of whatever segment they are.
+-- count as work, whatever their segment.
 local function work_of(segment)
   local work = count_of('outgoing', '')
   for _, state in ipairs({ 'queued', 'leased', 'delayed', 'uncommitted' }) do work = work + count_of(state, segment) end

@@ -34,9 +34,9 @@ end
 
 -- Joins a worker. Arguments: the worker ("" for a new one); NAME#SESSION, where SESSION is a random text; the arguments
 -- of `begin_crawl`; the number of policy fields, and the name and value of each; 1 if the worker joins again and
--- continues the run. Returns the id of the worker ("" if it may not join), our layout, and the values that `begin_crawl`
--- returns. The id is NAME#SESSION#NUMBER. A server that loses its last writes gives the same number again. Because of
--- SESSION, a late call of the lost session is not taken for a call of the new one.
+-- continues the run. Returns the id of the worker ("" if it may not join), our layout, and the values that
+-- `begin_crawl` returns. The id is NAME#SESSION#NUMBER. A server that loses its last writes gives the same number
+-- again. Because of SESSION, a late call of the lost session is not taken for a call of the new one.
 commands['join'] = function(worker)
   local session, partitions, keep_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
   local name = string.match(session, '^[^#]*')
@@ -54,7 +54,7 @@ commands['join'] = function(worker)
     if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
   end
   meta_fields = nil
-  if worker == '' and number() == 0 then begin_run(name) end -- first: the next call may shift last-seen times
+  if worker == '' and number() == 0 then begin_run(name) end -- before the next call, which may shift last-seen times
   expire_silent_workers()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended
@@ -87,7 +87,7 @@ commands['beat'] = function(worker)
   return { 'ok' }
 end
 
--- Returns the work of all workers. Argument: a report. Returns the current time, the start of the run, the time of the
+-- The progress of all workers. Argument: a report. Returns the current time, the start of the run, the time of the
 -- last item and the total of pages at that time, all totals now, and all totals at the start of the run.
 commands['progress'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end

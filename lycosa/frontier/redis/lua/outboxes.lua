@@ -139,8 +139,8 @@ commands['failover_state'] = function()
   return { 'ok', outboxes, call('ZRANGE', key.workers, 0, -1) }
 end
 
--- Returns the last number taken from each of some partitions. Arguments: their number, and for each: the partition, the
--- servers that numbered its records.
+-- Returns the last number taken from each of several partitions. Arguments: the count of partitions, and for each: the
+-- partition, the servers that numbered its records.
 commands['last_taken'] = function()
   local last = {}
   for _ = 1, number() do

@@ -89,8 +89,8 @@ local function state_of(segment)
   return state
 end
 
--- Whether the records of a segment are leased, retried and put back. A segment that is being archived accepts no
--- records from outside, but links from its own pages: see archiving.py.
+-- Whether the records of a segment are leased, retried and put back. A segment that is being archived accepts links
+-- from its own pages, but no records from outside: see archiving.py.
 local function is_served(segment)
   local state = state_of(segment)
   return state == OPEN or state == CLOSING
@@ -217,7 +217,7 @@ local function ensure_open(segment, from_outside)
   return is_served(segment) and not (from_outside and segment_states[segment] == CLOSING)
 end
 
--- Adds a record. Returns 1 if it is new and its segment takes it, else 0.
+-- Adds a record. Returns 1 if it is new and its segment accepts it, else 0.
 local function add(fingerprint, name, lane, due, record, from_outside)
   local segment = segment_of(lane)
   if not ensure_open(segment, from_outside) or (fingerprint ~= '' and not add_fingerprint(segment, fingerprint)) then return 0 end

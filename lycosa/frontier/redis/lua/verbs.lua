@@ -173,7 +173,7 @@ end
 
 local COOKIES_MAX = 100000
 
--- Sets or deletes a shared cookie. Arguments: the id of the cookie, its jar and content.
+-- Sets or deletes a shared cookie. Arguments: the id of the cookie; its jar and content, packed together.
 verbs['cookie'] = function()
   local which, cookie = argument(), argument()
   call('HSET', key.cookies, which, cookie)
@@ -185,10 +185,11 @@ end
 
 -- Commits. With one partition a commit is one step. With several, the acked records of the other partitions are first
 -- prepared there, under the number of the commit. Then the first partition commits. After that, or when the worker is
--- removed, the other partitions commit what they have prepared. A server that has several partitions may restart without
--- its last writes between these steps. So both sides compare its id: `is_decision_doubtful` asks whether what was
--- prepared may have outlived its decision; and the first partition decides only on the server on which it was before
--- the others prepared. On another one, the worker first asks the others whether they still have what they prepared.
+-- removed, the other partitions commit what they have prepared. A server that has several partitions may restart
+-- without its last writes between these steps. So both sides compare its id: `is_decision_doubtful` asks whether what
+-- was prepared may have outlived its decision; and the first partition decides only on the server that it was on before
+-- the others prepared. If its server has changed, the worker first asks the others whether they still have what they
+-- prepared.
 
 local function set_positions(positions_key)
   for _ = 1, number() do

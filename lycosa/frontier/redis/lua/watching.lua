@@ -1,7 +1,7 @@
 -- The view of a crawl for `lycosa top`, in one call for each partition.
 
--- Returns the hosts with work or transfers among `names` and random samples of up to `limit` ready, `limit` waiting and
--- `limit` leased hosts.
+-- Adds to `names` random samples of about `limit` ready, `limit` waiting and `limit` leased hosts. Returns those of all
+-- these hosts that have work or transfers.
 local function sampled_hosts(limit, workers, names)
   for _, member in ipairs(call('ZRANDMEMBER', key.ready, limit)) do
     names[#names + 1] = string.sub(member, READY_NAME)

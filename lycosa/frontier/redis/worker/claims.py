@@ -31,7 +31,7 @@ class WorkerClaims:
     def claim(self, host: str, wake: Callable[[], None]) -> Claim:
         """Raises `UsageError` if `claims.WAITING_MAX` claims wait."""
         if self._waiting >= claims.WAITING_MAX:
-            raise UsageError(f"{claims.WAITING_MAX:,} transfers already wait for their turn: fetch fewer at a time")
+            raise UsageError(f"{claims.WAITING_MAX:,} transfers are already waiting: fetch fewer at a time")
         self._waiting += 1
         self._last_number += 1
         claim = Claim(Host(key=host), wake, self._last_number)

@@ -1,9 +1,9 @@
 """A frontier in Redis that many workers share; `frontier/redis/layout.py` describes the keys.
 
-The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next `lease`,
-`push`, `commit` or `stats` sends them in one round trip. A done record counts as done at once, but is queued again if
-the worker dies before its next `commit`. The server ends leases only when their worker expires, so each worker ends its
-own overdue leases in `expire`.
+The reports of a worker (done, failed, blocked...) are queued here as verbs (commands to a partition). The next exchange
+with the partition, such as in `push` or `commit`, sends them in one round trip. A done record counts as done at once,
+but is queued again if the worker dies before its next `commit`. The server ends leases only when their worker expires,
+so each worker ends its own overdue leases in `expire`.
 
 Hosts are spread over partitions; a script is atomic within one. A link into another partition waits in an outbox of its
 page's partition until a worker delivers it.

@@ -72,7 +72,7 @@ async def redis_frontier(
         await session.refresh()
         if session.has_begun:
             (on_created or report)(await created_message(session, server.text))
-        # If the server is full, only a worker that had joined before gets this far, so CRAWLS has the name already.
+        # A full server refuses this write, but not the join: the next worker that joins adds the name.
         with suppress(StorageFull):
             await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:

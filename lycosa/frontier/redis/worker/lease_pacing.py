@@ -15,7 +15,7 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 class LeasePacing:
     """Calls of a worker are at least `gather_s` apart.
 
-    It is 0 without a delay, or if not `punctual` (in simulations). Times are unix seconds.
+    `gather_s` is 0 without a delay, or if not `punctual` (in simulations). Times are unix seconds.
     """
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:

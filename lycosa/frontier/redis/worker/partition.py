@@ -51,7 +51,7 @@ class Partition:
         self.worker = ""
         self._verbs: list[Any] = []
         self.ending: set[int] = set()
-        """Tokens of ended leases whose end was not sent to the server yet."""
+        """Tokens of ended leases whose end has not been sent to the server yet."""
         self._sent_ending: set[int] = set()
         self.expired: dict[str, int] = {}
         """Expired workers and the numbers of their last commits."""
@@ -70,7 +70,7 @@ class Partition:
         self.clock_ahead_s = 0.0
         """Lower bound of the script's clock minus our clock."""
         self.clock_ahead_max_s = 0.0
-        """Lower and upper bound of the script's clock minus ours."""
+        """Upper bound of the script's clock minus our clock."""
         self._clock_samples: deque[tuple[float, float]] = deque(maxlen=CLOCK_SAMPLES)
 
     @property

@@ -1,6 +1,6 @@
--- The pool of one target. Each command does the same as the `proxies.core.pool.target.TargetPool` method of that name,
--- with the same constants. ARGV[3] is a packed list of commands, each followed by its arguments. They are executed in
--- order, as if each had been sent alone at this time. The script returns the packed list of their answers.
+-- The pool of one target. A command does the same as the `proxies.core.pool.target.TargetPool` method of that name, if
+-- there is one, with the same constants. ARGV[3] is a packed list of commands, each followed by its arguments. They are
+-- executed in order, as if each had been sent alone at this time. The script returns the packed list of their answers.
 
 -- Outcomes ------------------------------------------------------------------------------------------------------------
 

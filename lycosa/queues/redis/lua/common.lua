@@ -2,14 +2,14 @@
 --
 -- KEYS, all with the hash tag of the queue (the names in Redis are in server.py):
 --   STATE       hash  version era order packing maxsize shut next unfinished; seen since: see beat.lua
---   WAITING     zset  place -> its number; in a PriorityQueue always 0, so that Redis sorts the places by name
+--   WAITING     zset  place (rank and number of an item) -> number; in a PriorityQueue 0, so that Redis sorts by place
 --   VALUES      hash  place -> packed item, if it waits, is leased, or was sent in a reply that is not yet confirmed
 --   ATTEMPTS    hash  place -> how often it was leased without an ack
 --   LEASED      zset  member:token:place, in lexical order: the leases of a member are adjacent
 --   MEMBERS     zset  member -> time of its last heartbeat
 --   GOT         hash  member -> number of items that it took and has not reported done
 --   REPLIES     hash  member:slot -> the number of the last call and its reply, in case the call is repeated
---   LEFT        zset  member -> when it left or was found dead; its replies are kept for a while
+--   LEFT        zset  dead member -> when it was declared dead; its replies are kept for a while
 --   WAIT_ITEMS  zset  member that waits for an item -> since when
 --   WAIT_ROOM   zset  member that waits for room -> the number of items that must fit
 --   WAIT_DONE   set   members that wait for the end of all tasks
@@ -148,7 +148,7 @@ local function leave(member)
     call('ZREM', LEASED, lease)
     give_back(place_of(lease), true)
   end
-  -- No process will report the items that this member took as done, so `join` should not wait for them.
+  -- Nobody will call `task_done` for the items that this member took, so `join` must not wait for them.
   local got = tonumber(call('HGET', GOT, member) or 0)
   call('HDEL', GOT, member)
   for _, key in ipairs({MEMBERS, WAIT_ITEMS, WAIT_ROOM}) do call('ZREM', key, member) end

@@ -4,7 +4,7 @@ local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 if call('EXISTS', STATE) == 0 then return {'missing'} end
 local verb, lease = ARGV[5], ARGV[6]
--- A forked child has the leases of its parent in memory, but may not end them.
+-- A forked child has the leases of its parent in memory, but must not end them.
 if string.sub(lease, 1, #me + 1) ~= me .. ':' or call('ZREM', LEASED, lease) == 0 then return {'ended'} end
 if verb == 'ack' then
   forget({place_of(lease)})

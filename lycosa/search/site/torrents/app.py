@@ -1,7 +1,7 @@
 """The torrent site over a `TorrentSearch`. It stores nothing about its visitors, and works without JavaScript.
 
 docs/torrent-search.md describes its paths. /healthz returns {"ok": true, "documents": n}, or 503. Every torrent on a
-page is read from the store for each request, so a takedown holds from the next request on.
+page is read from the store for each request, so a takedown takes effect with the next request.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def build_torrent_site(
     processes: SiteProcesses | None = None,
     in_child: bool = False,
 ) -> Starlette:
-    """Return the site as an ASGI application. Without `admin`, it has no takedowns and administration.
+    """Return the site as an ASGI application. Without `admin`, it has no takedowns and no administration.
 
     `base` is the path of the site, such as "/torrents"; "" is the root. Each client on another machine may send
-    `per_minute` requests on average, and BURST at once. `processes` answer most requests. With `in_child`, the site is
-    for one of them: its parent limits the clients.
+    `per_minute` requests on average, and BURST at once. `processes` answer most requests. With `in_child`, the site
+    runs in one of these processes, and its parent limits the clients.
     """
     templates = page_templates(TEMPLATES)
     templates.globals.update(site=title, takedowns=admin is not None)
@@ -142,7 +142,7 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Make clients check that a cached response is current before each use, since takedowns change it."""
+    """Make clients revalidate a cached response before each use, since takedowns change it."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

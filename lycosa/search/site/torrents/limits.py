@@ -14,7 +14,7 @@ from lycosa.core.rate_limit import RateLimit
 
 CLIENTS_MAX = 20_000
 IPV6_PREFIX = 64
-"""Prefix length of a customer's network. All of its addresses count as one client."""
+"""Prefix length of the network that providers give a customer. All its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
 """The clients on this machine. One of them may be a reverse proxy, and all its visitors may count as one client."""

@@ -60,7 +60,7 @@ _CATEGORIES = re.compile(r"\d{1,6}(?:,\d{1,6}){0,199}")
 
 
 class _Refused(Exception):
-    """An error to answer with: its code, and the wrong parameter or function."""
+    """An error response to send: its code, and the wrong parameter or function."""
 
     def __init__(self, code: int, about: str = "") -> None:
         super().__init__(about)
@@ -104,7 +104,7 @@ class Torznab:
 
 
 def bad_credentials() -> Response:
-    """Return the answer to a wrong API key."""
+    """Return the response to a wrong API key."""
     return _error(CREDENTIALS)
 
 

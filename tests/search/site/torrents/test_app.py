@@ -111,7 +111,7 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
     assert site.get("/search.exe?q=show").status == 404
     refused = site.request("POST", "/search")
-    assert (refused.status, "This is not possible here" in refused.text) == (405, True)
+    assert (refused.status, "This action is not available here" in refused.text) == (405, True)
     assert "Disallow: /torrent/" in site.get("/robots.txt").text
 
 
@@ -199,7 +199,7 @@ def test_without_its_index_the_site_says_so_and_shows_no_paths(tmp_path, caplog)
             assert [answer.status for answer in answers] == [503] * len(paths)
             answers.append(server.get("/torznab/api?t=search&q=great"))
             assert 'code="900"' in answers[-1].text
-            assert "The search does not work" in answers[0].text
+            assert "Search is unavailable" in answers[0].text
             assert [answer.text for answer in answers if str(tmp_path) in answer.text] == []
             assert str(tmp_path) in caplog.text, "the log says why"
             assert server.get(f"/torrent/{HASHES[0]}").status == 200, "the store has it"

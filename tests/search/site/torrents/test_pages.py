@@ -100,7 +100,7 @@ def test_the_error_in_a_query_is_explained(site):
         answer = site.get(f"/search?q={quote(query)}")
         assert (answer.status, message in answer.text) == (400, True)
     answer = site.get("/search?size=big")
-    assert (answer.status, "Size &#39;big&#39; cannot be read: write size:" in answer.text) == (400, True)
+    assert (answer.status, "Size &#39;big&#39; is not a valid filter: write size:" in answer.text) == (400, True)
 
 
 def test_a_torrent_is_shown_with_its_files(site):

@@ -127,7 +127,7 @@ class AdminAccess:
             return self._pages.message(
                 request,
                 403,
-                "Not over plain HTTP",
+                "HTTPS is required",
                 "Administration needs HTTPS, or a browser on the machine of the site.",
             )
         if not await asyncio.to_thread(self._site.users):

@@ -53,7 +53,7 @@ async def has_token(request: Request, session: AdminSession) -> bool:
 
 
 def infohashes_in(text: str) -> list[str]:
-    """Return the infohashes in a text, which may contain magnet links and URLs of pages."""
+    """Return the infohashes in `text`, which may contain magnet links and URLs of pages."""
     found = (
         b32decode(base32.upper()).hex() if base32 else (v2 or v1).lower() for v2, v1, base32 in _INFOHASH.findall(text)
     )

@@ -1,7 +1,7 @@
 """The database of the site, one SQLite file: administrators, their sessions, API keys, and takedown requests.
 
     users       name, Argon2 hash of the password
-    sessions    hash of the token in the cookie, name, token of its forms, time of its end
+    sessions    hash of the token in the cookie, name, token of its forms, expiry time
     api_keys    hash of the key, name, time of creation
     takedowns   time, infohashes, reason, contact (until the decision), decision, time of the decision
 
@@ -70,7 +70,7 @@ class SiteStore:
         self._turn = threading.Lock()
         with suppress(OSError):  # if this fails, SQLite fails too, and says why
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        for suffix in ("", "-wal", "-shm"):  # files of an older Lycosa, or copies, may be readable for others
+        for suffix in ("", "-wal", "-shm"):  # files of an older Lycosa, or copies, may be readable by others
             with suppress(OSError):
                 path.with_name(path.name + suffix).chmod(PRIVATE)
         try:

@@ -60,7 +60,7 @@ class Takedowns:
             await asyncio.to_thread(self._site.add_takedown, *kept)
         except UsageError:
             text = "Too many requests are waiting: try again later."
-            return self._pages.message(request, 503, "Not possible now", text)
+            return self._pages.message(request, 503, "Temporarily unavailable", text)
         if decision:
             return self._pages.message(request, 200, "Removed", "The torrents are no longer shown.")
         return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")

@@ -85,5 +85,5 @@ def _draft(form: dict[str, str]) -> RuleDraft:
     if len(words) > WORDS_MAX or len(reason) > REASON_MAX or any(len(word) > WORD_MAX for word in words):
         raise UsageError("A rule has at most 1,000 words and phrases, each of at most 200 characters.")
     if not all(text.isprintable() for text in (reason, *words)):
-        raise UsageError("The rule contains a character that cannot be printed.")
+        raise UsageError("The rule contains a character that is not printable.")
     return RuleDraft(name, reason, words)

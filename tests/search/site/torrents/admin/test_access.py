@@ -100,7 +100,7 @@ def test_administration_is_off_until_there_is_a_password(run_site):
 def test_other_machines_need_https_for_administration(site):
     from_afar = {"X_Forwarded_For": "203.0.113.5"}
     answer = site.server.request("GET", "/admin/login", **from_afar)
-    assert (answer.status, "Not over plain HTTP" in answer.text) == (403, True)
+    assert (answer.status, "HTTPS is required" in answer.text) == (403, True)
     answer = site.server.request("GET", "/admin/login", **from_afar, **AFAR)
     assert (answer.status, "Log in" in answer.text) == (200, True)
     assert "; Secure" in log_in(site.server, **from_afar, **AFAR).headers["set-cookie"]
