@@ -1,4 +1,4 @@
-"""Regularly forgets proxies that have been dead for long."""
+"""Regularly forgets proxies that have been dead for a long time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def forget_dead(
         try:
             while keys := await pool.forget_dead(kept_s):
                 on_forgotten(keys)
-                await asyncio.sleep(0)  # calls of a pool in memory never yield
+                await asyncio.sleep(0)  # calls to a pool in memory never yield to the loop
         except StateError as error:
             log.warning("cannot forget dead proxies: %s", error)
         await asyncio.sleep(round_s)

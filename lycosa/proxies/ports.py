@@ -15,9 +15,8 @@ from lycosa.proxies.core.proxy import Proxy
 class ProxyLease(NamedTuple):
     """A proxy, leased for a target until `deadline` (unix seconds).
 
-    `rebound`: the session used another proxy before, so its old cookies are useless. `drawn_from`: the number of
-    proxies, the first in the order of use, from which this one was drawn. It is 0 if the session was already bound
-    to this proxy.
+    `rebound`: the session used another proxy before, so its old cookies are useless. `drawn_from`: the proxy was
+    drawn from at most this many proxies at the front of the order of use; 0 if the session was already bound to it.
     """
 
     target: str

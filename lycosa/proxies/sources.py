@@ -148,7 +148,7 @@ class Refresher:
 
     `checks_first`: whether a proxy that the pool forgot because it was dead must pass a check when a source lists it
     again. It is unknown which proxies the pool forgot in earlier runs. If the pool has proxies at the start, all new
-    proxies in the first list of each source therefore count as forgotten.
+    proxies of a source therefore count as forgotten, up to and including its first complete list.
     """
 
     def __init__(

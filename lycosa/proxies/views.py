@@ -63,7 +63,7 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
 def why_none(
     target: str, count: int, members: int, wait_s: float, counts: Mapping[ProxyState, int], *, is_empty: bool
 ) -> str:
-    """Say why a request for `count` proxies got none. `members`: the maximum for the target."""
+    """Say why a request for `count` proxies got none. `members`: the number in the target's policy."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{counts[state]:,} {state}" for state in ProxyState if counts.get(state))

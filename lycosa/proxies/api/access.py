@@ -2,8 +2,8 @@
 
 Programs send the key as `Authorization: Bearer KEY` or `X-Api-Key: KEY`, browsers as the password of HTTP Basic (RFC
 7617). A browser also sends this password with requests that another site causes. Basic therefore permits reading only,
-and changes are refused if Origin or Sec-Fetch-Site names another site. On a server without a key, the Host must be a
-loopback address or localhost, which prevents DNS rebinding.
+and changes are refused if Origin or Sec-Fetch-Site indicates another site. On a server without a key, the Host must be
+a loopback address or localhost, which prevents DNS rebinding.
 """
 
 from __future__ import annotations

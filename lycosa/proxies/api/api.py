@@ -4,7 +4,7 @@ Responses are JSON; every error is {"error": "one line"}:
 
     400 invalid request              404 no such proxy                413 the body is too large
     401 missing or wrong key         409 no proxy is free             503 the pool is unavailable
-    403 from another site or machine 410 the lease has ended
+    403 from another site or machine 410 the lease has ended          408 the body was too slow
 """
 
 from __future__ import annotations

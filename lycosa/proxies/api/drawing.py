@@ -13,7 +13,7 @@ RANGE_MIN = 0.3
 
 BAR = 100.0
 PART_MIN = 1.5
-"""Minimum width of a part in the unit of BAR: even one proxy in a thousand must be visible."""
+"""Minimum width of a part, in the same unit as BAR: even one proxy in a thousand must be visible."""
 
 
 class Sparkline(NamedTuple):

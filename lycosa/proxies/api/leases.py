@@ -1,4 +1,4 @@
-"""The leases granted by an API server. Clients name them by random ids.
+"""The leases granted by an API server. Clients refer to them by random ids.
 
 The tokens of a pool are ascending numbers: a client could guess them and release the leases of others. A restart
 forgets the ids, and the proxies become free when their leases expire.

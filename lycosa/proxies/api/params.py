@@ -138,6 +138,6 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return a message of msgspec in the style of ours: one line, lower case."""
+    """Return a message of msgspec in our style: one line, lower case."""
     text = " ".join(str(error).split())
     return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]

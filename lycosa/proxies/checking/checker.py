@@ -4,8 +4,8 @@
     async for finding in checker.check_all(proxies):                      # in order of completion
         await record_finding(pool, finding, checks, now)
 
-A check has two concurrent probes, over HTTP and HTTPS, then a page of the judge, then the sites. Each request has a
-timeout. If the judge fails meanwhile, the check is repeated, up to ATTEMPTS_MAX in all.
+A check sends two concurrent probes, over HTTP and HTTPS, then fetches a page of the judge, then the sites. Each request
+has a timeout. If the judge fails meanwhile, the check is repeated, up to ATTEMPTS_MAX checks in all.
 """
 
 from __future__ import annotations

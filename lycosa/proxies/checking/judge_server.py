@@ -3,7 +3,7 @@
     async with run_judge(Certificate.load_or_create(folder), host="203.0.113.1", port=8300, tls_port=8301) as judge:
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for the checker
 
-`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so nobody else can generate
+`proxies.core.checks.judging` defines the messages. Clients without the key get only a 404, so they cannot generate
 traffic with the server. A connection serves one request: a proxy cannot hide its latency by keeping connections open.
 """
 
@@ -142,7 +142,7 @@ async def run_judge(
         stack.push_async_callback(server.stop)
         wanted = [(port, None)] if certificate is None else [(port, None), (tls_port, certificate.context)]
         bound: dict[ssl.SSLContext | None, asyncio.Server] = {}
-        # Named ports come first: the system could give one of them to the server that takes any.
+        # Bind the given ports first: for port 0, the system could choose one of them.
         for number, context in sorted(wanted, key=lambda each: each[0] == 0):
             bound[context] = await stack.enter_async_context(await _listen(server, host, number, context))
         address, port = bound[None].sockets[0].getsockname()[:2]

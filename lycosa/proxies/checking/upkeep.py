@@ -27,7 +27,7 @@ REFRESH_S = 10.0
 """Seconds between two reads of the pool's proxies."""
 
 REFRESH_FACTOR = 20
-"""The next read also waits for this many times the duration of the last one: reading a large pool takes long."""
+"""The next read also waits for this many times the duration of the last one: reading a large pool is slow."""
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
@@ -83,7 +83,7 @@ class Upkeep:
             await asyncio.gather(wakeup, *running, return_exceptions=True)
 
     def refresh_soon(self) -> None:
-        """Read the proxies of the pool now. Call it after adding proxies."""
+        """Make `run` read the proxies of the pool at once. Call this after adding proxies."""
         self._refresh_at = 0.0
         self._wakeup.set()
 

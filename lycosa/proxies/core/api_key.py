@@ -9,7 +9,7 @@ KEY_MIN = 16
 
 
 def checked_key(key: str, where: str) -> str:
-    """Return the key. Raises `UsageError` if it is easy to guess or cannot be sent in a header."""
+    """Return the key. Raises `UsageError` if it is too short or cannot be sent in a header."""
     if not (key.isascii() and key.isprintable() and " " not in key and len(key) >= KEY_MIN):
         raise UsageError(
             f"{where}: write {KEY_MIN} or more ASCII letters and digits, for example from: openssl rand -hex 16"

@@ -20,8 +20,8 @@ REQUESTS_MAX = 10_000
 
 FORBIDDEN = "403"
 FORBIDDEN_MAX = 2
-"""Maximum number of proxies blamed for a 403 of one page. Further 403s count as a MISS: a page that is forbidden for
-everybody must not ban all proxies of its site."""
+"""Maximum number of proxies blamed for a 403 of one page. Further 403s count as a MISS: a page that is forbidden to
+everybody must not get all proxies banned from its site."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, has_usable
 from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState
 
 NEAREST_MAX = 1_000
-"""New members are searched among this many proxies of the global pool, those with the lowest latency."""
+"""`explain` looks for new members among this many proxies of the global pool, those with the lowest latency."""
 
 
 class Why(StrEnum):
-    """The verdicts, in the order in which they are sorted."""
+    """The verdicts, in sort order."""
 
     NEXT = "next"
     BEHIND = "behind"

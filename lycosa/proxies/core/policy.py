@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class TargetPolicy:
     """Times in seconds. A use is one request; one lease may cover several uses.
 
-    concurrency     maximum number of concurrent leases of one proxy; 1: exclusive
+    concurrency     maximum number of concurrent leases of one proxy; 1: exclusive; 0: unlimited
     delay_s         minimum time between the starts of two leases of one proxy
     lease_s         time after which a lease ends if it is neither renewed nor released
     members         number of usable proxies to keep, if the global pool has that many

@@ -13,8 +13,8 @@
     [proxies.targets."*.example.org"]       # a pattern
 
 One table applies to a target: the table with its name, else the table of its nearest parent domain, else the first
-pattern that matches. `default` supplies the keys that this table lacks; its rules are tried after the table's own
-rules. The keys are the fields of `TargetPolicy` and `OutcomeRule`.
+pattern that matches. `default` supplies the keys that this table lacks; the rules of `default` are tried after the
+table's own. The keys are the fields of `TargetPolicy` and `OutcomeRule`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Converts TOML tables to a type, and checks them. An error is one line that says what to write.
+"""Converts TOML tables to a type, and checks them. An error is one line that says what is accepted.
 
-    proxies.checks.timeout: write a number from 0.1 to 300, or a duration such as "10m"
+    proxies.checks.timeout: 'soon' is not a number from 0.1 to 300, or a duration such as "10m"
     proxies.sources[2]: there is no 'evry': did you mean every?
 
 The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`; a `description` there replaces the

@@ -3,7 +3,7 @@
     DIR/lock        locked while a process owns the pool; holds its process id
     DIR/pool        the image: a snapshot of the pool from the moment the journal begins; replaced as a whole
     DIR/journal.7   the changes since then (`proxies.core.pool.journal`), one checksummed frame per record
-    DIR/socket      the socket at which the running owner serves other processes
+    DIR/socket      the socket on which the running owner serves other processes
 
 A record is passed to the operating system before any caller gets a reply, so `kill -9` loses nothing that was
 confirmed. It may leave an incomplete last record, which is ignored. Any other damage is an error. The files contain
@@ -213,7 +213,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return  # counts as empty, although each journal is created before its image
+        return  # treated as empty, although each journal is created before its image
     except OSError as error:
         raise _storage_error(path, error) from error
     at = 0

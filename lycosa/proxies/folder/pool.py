@@ -47,7 +47,7 @@ SET_BACK_MIN_S = 1.0
 
 
 class PoolStore:
-    """The pool of a folder, in memory. Every change is written to the folder, and raises the errors of this write."""
+    """The pool of a folder, in memory. A change is written to the folder, and raises an error if that fails."""
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
         self.folder = PoolFolder(path)
@@ -108,9 +108,9 @@ class PoolStore:
         return bool(changed)
 
     def _measure_set_back(self) -> float:
-        """Return the seconds that the clock was set back since the last change.
+        """Return by how many seconds the clock was set back since the last change.
 
-        Without this correction, leases and pauses would last longer.
+        Without this correction, leases and cool-downs would last too long.
         """
         back_s = self._latest - self._clock()
         if back_s > SET_BACK_MIN_S:

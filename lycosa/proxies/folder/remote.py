@@ -82,7 +82,7 @@ class RemotePool(RpcClient, PoolMethods):
 async def connect(path: Path) -> RemotePool:
     """Return the pool behind a socket.
 
-    Raises `OSError` or `OwnerGone` if no process serves it, `NewerState` if it has another version.
+    Raises `OSError` or `OwnerGone` if no process serves it, `NewerState` if the owner has another version.
     """
     pool = RemotePool(path)
     await pool.connect(HELLO_TIMEOUT_S)

@@ -1,6 +1,6 @@
 """A TCP connection from a client or to a proxy. Received bytes go to a handler, or to another connection (a tunnel).
 
-All connections read into one shared buffer, because received bytes are passed on before the next connection reads.
+All connections can share one read buffer, because received bytes are passed on before the next connection reads.
 A tunnel therefore copies no bytes, and an idle tunnel needs no buffer. If a side cannot write all bytes at once, it
 keeps this buffer, and all connections share a new one. The other side of its tunnel then stops reading for a while,
 so each side keeps at most one buffer.

@@ -2,7 +2,7 @@
 
 A small request body is kept, to be sent again. If the proxy fails before the request is sent (it is unreachable, or
 opens no tunnel), any request is retried. After a later failure, only an idempotent method is retried (RFC 9110 §9.2.2),
-and only while the client has not received a byte of a response.
+and only while the client has not received a byte of the final response.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from lycosa.proxies.gateway.upstream import Upstream, UpstreamKey
 class Exchange:
     """One request, as a `ProxyTask` and `UpstreamListener`.
 
-    `keep_alive`: the client's connection can be reused. `started`: the client has received part of the response.
+    `keep_alive`: the client's connection can be reused. `started`: part of the final response was sent to the client.
     `active_at`: the loop time of the last progress.
     """
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """A gateway that listens at `address`, as a `ClientOwner`. `note` says who may connect."""
+    """A gateway that listens on `address`, as a `ClientOwner`. `note` says who may connect."""
 
     def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
         self.context = context
@@ -67,7 +67,7 @@ class Gateway:
             self.context.idle_connections.close_expired(now)
 
     async def renew_leases(self) -> None:
-        """Renew the leases until cancelled, also while the store is unreachable."""
+        """Renew the leases until cancelled, even while the store is unreachable."""
         while True:
             await asyncio.sleep(RENEW_S)
             try:
@@ -116,7 +116,7 @@ async def run_gateway(context: GatewayContext, listener: socket.socket) -> Async
 
 
 def open_listener(bind: str, *, has_accounts: bool) -> socket.socket:
-    """Return a socket that listens at ADDRESS:PORT, on loopback if ADDRESS is empty.
+    """Return a socket that listens on ADDRESS:PORT, on loopback if ADDRESS is empty.
 
     Clients on other machines need an account: scanners find an open proxy within hours, and its owner is liable for
     abuse. Raises `UsageError`, and the errors of `listening.open_listener`.

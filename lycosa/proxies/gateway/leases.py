@@ -1,8 +1,8 @@
 """The leases of a gateway: one for each request or tunnel, or one for all concurrent uses by a session.
 
-A lease is renewed while it is in use, and released with an outcome for each use. Reports of clients are outcomes, too.
+A lease is renewed while it is in use, and released with an outcome for each use. Client reports are outcomes, too.
 A bad report ends the lease and its tunnels at once, so the next request of the session gets another proxy. A bad report
-after the end of the lease bans the proxy for the target.
+after the end of the lease bans the proxy for the target, unless the lease had a bad outcome already.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class GatewayLeases:
         return len(self._active)
 
     async def acquire(self, user: GatewayUser, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
-        """Return a lease, for `release` after its use. Raises `NoProxy`, `StateError`."""
+        """Return a lease. Call `release` after its use. Raises `NoProxy`, `StateError`."""
         session = self._sticky_sessions.session(user, self._now())
         request = ProxyRequest(user.tags, session, avoid) if user.tags or session or avoid else ANY
         client_session = (user.account, user.session, target)
@@ -234,7 +234,7 @@ class GatewayLeases:
         return lease
 
     async def _report_late(self, lease: GatewayLease, outcome: Outcome) -> str:
-        """Apply a report on an ended lease. Only a bad report changes the pool: it bans the proxy."""
+        """Apply a report on an ended lease. A bad one bans the proxy, unless the lease had a bad outcome already."""
         lease.choice.end([*lease.outcomes, outcome])
         if any(each.blame in BAD for each in lease.outcomes):
             return "late, already known"

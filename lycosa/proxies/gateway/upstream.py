@@ -140,7 +140,7 @@ class Dialer:
 
     async def connect(self, proxy: Proxy) -> Upstream:
         """Raises `ProxyFailed`."""
-        start = perf_counter()  # loop time does not advance within one iteration of the loop
+        start = perf_counter()  # uvloop's time does not advance within one iteration of the loop
         tls = None
         if proxy.scheme == "https":
             tls = self._tls = self._tls or ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""Queues the callers of one process that wait for a proxy of one target: first come, first served, without polling."""
+"""Queues the callers of one process that wait for a proxy for one target: first come, first served, without polling."""
 
 from __future__ import annotations
 

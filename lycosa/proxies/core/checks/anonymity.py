@@ -4,7 +4,7 @@
     ANONYMOUS     it saw none, but headers reveal a proxy, or differ from those of a request without a proxy
     ELITE         the request looks like a request without a proxy, from another address
 
-Addresses are compared in canonical form: any spelling of IPv6, IPv4 mapped into IPv6, and the quotes, brackets and
+Addresses are compared in canonical form: any spelling of IPv6, IPv4-mapped IPv6, and the quotes, brackets and
 ports of Forwarded (RFC 7239 §6) are understood. Of IPv6 only the /64 is compared, because machines change their
 addresses within it (RFC 8981).
 """
@@ -54,7 +54,7 @@ class SeenRequest:
 
 
 def anonymity(seen: SeenRequest, direct: SeenRequest, own: Collection[str] = ()) -> Anonymity:
-    """Return the anonymity of a request. `direct`: one without a proxy; `own`: further addresses of ours."""
+    """Return the anonymity of a request. `direct`: one without a proxy; `own`: our other addresses."""
     ours = {network for text in (direct.address, *own) if (network := network_of(text)) is not None}
     values = [value for name, value in seen.fields if name != "host"]  # Host has the address of the judge
     if any(network_of(each) in ours for each in (seen.address, *addresses_in(values))):
@@ -70,7 +70,7 @@ def reveals_proxy(name: str) -> bool:
 
 
 def canonical_ip(text: str) -> str:
-    """Return an IP address in canonical form; "" if invalid. IPv4 mapped into IPv6 becomes IPv4."""
+    """Return an IP address in canonical form; "" if invalid. IPv4-mapped IPv6 becomes IPv4."""
     address = _parse_ip(text)
     return "" if address is None else str(address)
 

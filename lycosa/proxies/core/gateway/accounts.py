@@ -1,4 +1,4 @@
-"""The accounts of the gateway: names and passwords, sent by HTTP (Basic, RFC 7617) or SOCKS (RFC 1929)."""
+"""The accounts of the gateway: names and passwords, sent over HTTP (Basic, RFC 7617) or SOCKS (RFC 1929)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Accounts:
 
 
 def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]:
-    """Return the passwords by name from lines NAME:PASSWORD. Raises `UsageError`, whose message has no password."""
+    """Return the passwords by name from NAME:PASSWORD lines. Raises `UsageError`, whose message has no password."""
     accounts: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

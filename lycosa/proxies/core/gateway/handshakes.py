@@ -7,7 +7,7 @@
         send(handshake.receive(await read()))
     handshake.rest                     # bytes after the last reply: the first bytes from the destination
 
-`receive` raises `ProxyFailed`; its message is always the same for one cause, and contains no secrets.
+`receive` raises `ProxyFailed`; its message is always the same for the same cause, and contains no secrets.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def handshake_for(proxy: Proxy, to: Destination) -> Handshake:
 
 
 class ConnectHandshake(Handshake):
-    """CONNECT, with the login at once, without waiting for a challenge."""
+    """CONNECT. The login is sent at once, without waiting for a challenge."""
 
     def __init__(self, to: Destination, login: bytes) -> None:
         authority = to.authority.encode()

@@ -59,8 +59,8 @@ CAPTCHAS = (
     b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
     b"geo.captcha", b"/sorry/index",
 )  # fmt: skip
-"""Parts of common challenge pages, in lower case. They count with CHALLENGE_STATUSES only, because ordinary forms
-contain them, too."""
+"""Parts of common challenge pages, in lower case. They count only in responses with CHALLENGE_STATUSES, because
+ordinary forms contain them, too."""
 
 CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
 
@@ -81,7 +81,7 @@ class Outcome:
     """The result of one use of a proxy.
 
     `reason`: always the same for the same cause. `rest_s`: the Retry-After in seconds. `latency_s`: the seconds of the
-    TCP and TLS handshakes, without the transfer.
+    TCP and TLS handshakes, or a longer time if only that is known (`measured`, `clients.latency_of`).
     """
 
     blame: Blame = Blame.NONE

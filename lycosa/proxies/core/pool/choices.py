@@ -1,4 +1,4 @@
-"""The latest leases of each target, for one process: which proxy was chosen and why, or why none was."""
+"""The latest leases of each target in this process: which proxy was chosen and why, or why none was."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The journal of a pool: a record of each change, to be replayed with `GlobalPool.replay`.
 
 A record holds what was decided (these proxies were leased), with the random draws and policies used, instead of what
-was requested. A replay therefore restores the same pool, even if newer code decides differently. Changes by time alone
-(leases expire, cool-downs end) happen again during a replay.
+was requested. A replay therefore restores the same pool, even if newer code decides differently. Changes caused by time
+alone (leases expire, cool-downs end) happen again during a replay.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.proxies.core.proxy import Proxy
 
 
 class JournalRecord(msgspec.Struct, array_like=True):
-    """A call of `method`, with the fields as arguments."""
+    """A call to `method`, with the fields as arguments."""
 
     method: ClassVar[str]
 
@@ -55,7 +55,7 @@ class ForgetTargetRecord(JournalRecord, tag=4):
 
 
 class FillRecord(JournalRecord, tag=5):
-    """Proxies joined a target, which was filled for requests with the tags in `kind`."""
+    """Proxies joined a target, which is now filled for requests with the tags in `kind`."""
 
     method = "replay_fill"
     now: float

@@ -34,7 +34,7 @@ class RateGuard:
     """The rate limit of one target. Times in unix seconds.
 
     `count`: leases since `since`, the start of the window. `each_s`: mean interval between two leases of one proxy in
-    the last windows. `limit_s`: the minimum interval until `held_until`, after which it fades.
+    the last window, limited by SLOWDOWN. `limit_s`: the minimum interval until `held_until`, after which it fades.
     """
 
     since: float = 0.0

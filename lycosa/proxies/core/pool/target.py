@@ -357,7 +357,7 @@ class TargetPool:
 def _choose(
     order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
-    """Return one ready member for each draw, or none at all, and the number of members that each was drawn from.
+    """Return one ready member for each draw, or none at all, and the maximum number of members to draw each from.
 
     The cheapest tier comes first. If it has enough usable members, but too few of them are ready, the request waits. If
     it has too few usable members, it supplies those that are ready, and the next tier supplies the others.

@@ -1,4 +1,4 @@
-"""The entries of an array in a JSON text, one at a time, each with its line.
+"""The entries of an array in a JSON text, one at a time, each with its line number.
 
 A hostile text must not fill the memory: 64 MB of `[[],[],[],` become 2 GB when decoded at once. The text is therefore
 first validated, without building values. Everything before the array is skipped without decoding, and each entry is
@@ -21,7 +21,7 @@ ENTRY_MAX = 65_536
 """In characters."""
 
 SKIPPED_MAX = 1_000_000
-"""Maximum number of strings, brackets and values before the array. Skipping so many takes a second."""
+"""Maximum number of strings, brackets and values before the array. Skipping that many takes about a second."""
 
 DIGITS_MAX = 20
 
@@ -39,7 +39,7 @@ Step = str | int
 
 
 class ArrayEntry(NamedTuple):
-    """An entry, and the number of the line in which it starts, from 1."""
+    """An entry, and the number of the line on which it starts, from 1."""
 
     line: int
     value: object
@@ -80,7 +80,7 @@ class _Scanner:
         self._left = SKIPPED_MAX
 
     def find_near(self) -> int | None:
-        """Return the top value if it is not an object, otherwise the first array within NEAR nested objects.
+        """Return the top-level value if it is not an object, otherwise the first array within NEAR nested objects.
 
         In each object only the first member that is an array or an object is searched.
         """
@@ -150,7 +150,7 @@ def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
         if not window or at > start + ENTRY_MAX:
             start, window = at, text[at : at + 2 * ENTRY_MAX]
         value, end = _value(window, at - start)
-        # A value at the end of the window may be cut, such as 12 of 123.
+        # A value at the end of the window may be cut off: 123 would become 12.
         if end < 0 or (end == len(window) and start + end < len(text)):
             raise BadProxy(f"line {line:,}: an entry has more than {ENTRY_MAX:,} characters")
         yield ArrayEntry(line, value)

@@ -40,7 +40,7 @@ from lycosa.proxies.core.tables import DURATION, Text, TextTable, read_table
 SOURCES_MAX = 1000
 PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Maximum number of requests per refresh of a source, which makes one for each combination of its variables."""
+"""Maximum number of requests per refresh of a source: one for each combination of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
