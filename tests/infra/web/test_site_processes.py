@@ -150,3 +150,15 @@ def test_this_process_answers_if_the_others_cannot_open_the_site(caplog, capfd) 
 
     asyncio.run(main())
     assert "there is no site\n" in capfd.readouterr().err
+
+
+def test_a_process_that_cannot_be_started_is_reported(caplog) -> None:
+    async def main() -> None:
+        unpicklable = lambda: open_site()  # noqa: E731, PLW0108
+        async with started(1, unpicklable) as client, asyncio.timeout(5):
+            while "a process of the site failed" not in caplog.text:
+                assert await client.body() == "own"
+                await asyncio.sleep(0.02)
+
+    asyncio.run(main())
+    assert "pickle" in caplog.text
