@@ -447,7 +447,7 @@ def test_concurrent_calls_of_a_client_are_bounded(tmp_path: Path, run_scenario: 
         async with counter_server(tmp_path / "s") as server, client(tmp_path / "s") as remote_counter:
             waiting = [asyncio.create_task(remote_counter.wait()) for _ in range(LIMITS.calls_max)]
             await wait_until(lambda: server.counter.waiting == LIMITS.calls_max)
-            with pytest.raises(UsageError, match="can make 5 calls at a time: wait until some of them have ended"):
+            with pytest.raises(UsageError, match="can make 5 concurrent calls: wait until some have ended"):
                 await remote_counter.text("a")
             server.counter.proceed.set()
             await asyncio.gather(*waiting)

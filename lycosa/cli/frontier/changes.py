@@ -124,7 +124,7 @@ def drop(segment: str, location: CrawlLocation, force: bool, as_json: bool) -> N
 @click.command("delete", short_help="Delete a shared crawl.")
 @click.option("--frontier", metavar="URL", help="Server of the crawl: redis://host:6379/0")
 @click.option("--crawl-name", metavar="NAME", help="Name of the crawl on this server.")
-@click.option("--force", is_flag=True, help="Delete it even if it has workers, or URLs that are not fetched yet.")
+@click.option("--force", is_flag=True, help="Delete it even if it has workers, or URLs that have not been fetched yet.")
 @json_option
 def delete(frontier: str | None, crawl_name: str | None, force: bool, as_json: bool) -> None:
     """Delete a shared crawl from its Redis: its URLs, robots.txt files, cookies and positions of outputs.

@@ -74,19 +74,19 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     if isinstance(error, exceptions.AuthenticationError) or _mentions(
         message, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
     ):
-        return UsageError(f"{text}: the server refuses this user and password, or requires them ({message})")
+        return UsageError(f"{text}: the server rejects this user and password, or requires them ({message})")
     if is_full(error):
-        return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, raise it and continue")
+        return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost: raise maxmemory and continue")
     if is_resharding(error):
         return StorageError(f"{text}: the cluster is moving keys to another server")
     if type(error).__name__ == "MasterNotFoundError":
         return StorageError(f"{text}: {_without_master(message)}")
     if message.startswith("WRONGTYPE"):
-        return ForeignState(f"{text}: the server holds something else under this name; give another {option}")
+        return ForeignState(f"{text}: the server has other data under this name; give another {option}")
     if wrong := next((advice for part, advice in WRONG_ADDRESS.items() if part in message), ""):
         return UsageError(f"{text}: {wrong}")
     if _mentions(message, *TLS_WORDS):
-        return UsageError(f"{text}: no TLS with this server ({message}); without TLS write redis://")
+        return UsageError(f"{text}: the TLS connection failed ({message}); if the server does not use TLS, write redis://")
     if isinstance(error, exceptions.InvalidResponse) or _mentions(
         message, "Connection closed by server", "reset by peer"
     ):

@@ -132,7 +132,7 @@ class RedisServer:
                 raise StorageError(f"{self.text}: the server is Redis {version}; {needs}")
             policy = each.get("maxmemory_policy", "noeviction")
             if policy != "noeviction":  # even without a maxmemory: it may be set at any time
-                drops = f"the server would drop parts of {self._subject}; set it to noeviction"
+                drops = f"the server would drop parts of {self._subject}; set maxmemory-policy to noeviction"
                 raise StorageError(f"{self.text}: with maxmemory-policy {policy} {drops}")
 
     def translate(self, error: Exception) -> LycosaError:

@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         timeout_s = self.limits.write_timeout_s
         if timeout_s is not None:
-            slow = TimeoutError(f"it has read too little for {timeout_s:g} s")
+            slow = TimeoutError(f"the peer has read too little for {timeout_s:g} s")
             self._write_timer = self._loop.call_later(timeout_s, self.abort, slow)
 
     def resume_writing(self) -> None:
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
         if (unread := self._transport.get_write_buffer_size()) > self.limits.unread_max:
-            self.abort(TimeoutError(f"it has not read {unread:,} bytes"))
+            self.abort(TimeoutError(f"the peer has not read {unread:,} bytes"))
 
     def close(self) -> None:
         """Write the queued messages, stop reading, and close."""
@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
         if call.number in self.calls:
             raise ValueError(f"two calls have the number {call.number}")
         if len(self.calls) >= self.limits.calls_max:
-            text = f"one process can make {self.limits.calls_max:,} calls at a time: wait until some of them have ended"
+            text = f"one process can make {self.limits.calls_max:,} concurrent calls: wait until some have ended"
             self._fail(call.number, errors.UsageError(text))
             return
         assert self.service is not None
@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
 def _parse_call(methods: Mapping[str, Method], call: RpcCall) -> tuple[Method, tuple[Any, ...]]:
     method = methods.get(call.method)
     if method is None:
-        raise errors.UsageError(f"this Lycosa has no {call.method!r}: both processes must run the same version")
+        raise errors.UsageError(f"this version of Lycosa has no method {call.method!r}: both processes must run the same version")
     try:
         return method, method.decode_arguments(call.arguments)
     except msgspec.MsgspecError as error:

@@ -26,7 +26,7 @@ class HostGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_ours(host_of(Headers(scope=scope).get("host", ""))):
-            refusal = PlainTextResponse("not a name of this server: its operator can add it with --server-name\n", 421)
+            refusal = PlainTextResponse("not a name of this server: the operator can add it with --server-name\n", 421)
             return await refusal(scope, receive, send)
         return await self._app(scope, receive, send)
 

@@ -138,7 +138,7 @@ class SiteProcesses:
             except Exception:
                 log.exception("a process of the site failed")
             else:
-                log.warning("a process of the site ended (exit code %s), and is started again", code)
+                log.warning("a process of the site ended (exit code %s); restarting it", code)
             await asyncio.sleep(RESTART_DELAY_S)
 
     async def _run(self) -> int | None:

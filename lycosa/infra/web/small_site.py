@@ -58,7 +58,7 @@ async def _respond(pages: Pages, home: str, request: ServerRequest) -> ServerRes
         return ServerResponse(405, b"GET only\n", {**PLAIN, "allow": "GET, HEAD"})
     path, _, query = request.target.partition("?")
     if path not in pages:
-        return ServerResponse(404, f"no such page; there is {home}\n".encode())
+        return ServerResponse(404, f"no such page: see {home}\n".encode())
     try:
         return await pages[path](query)
     except LycosaError as error:

@@ -263,7 +263,7 @@ def test_the_document_contains_the_code_of_the_example():
         ({}, "redis://127.0.0.1:{port}/0", "-o: redis://127.0.0.1:{port}/0: name the stream"),
         ({}, "redis://:hidden@127.0.0.1:{port}/0?queue=a", "unknown option 'queue'"),
         ({}, "kafka://127.0.0.1/items", "-o: kafka://127.0.0.1/items: items go to a file, or to a stream in Redis"),
-        ({"password": "right"}, "redis://:hidden@127.0.0.1:{port}/0?stream=a", "refuses this user and password"),
+        ({"password": "right"}, "redis://:hidden@127.0.0.1:{port}/0?stream=a", "rejects this user and password"),
         ({}, "redis://127.0.0.1:1/0?stream=a", "the connection was refused: is Redis running there?"),
     ],
 )

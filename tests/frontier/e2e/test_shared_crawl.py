@@ -529,7 +529,7 @@ def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
     [
         ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: "),
         ({"password": "secret"}, "redis://:wrong@127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0: the server refuses"),
-        ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password"),
+        ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server rejects this user and password"),
         ({"tls": True}, "redis://127.0.0.1:{port}/0", "if it requires TLS, write rediss://"),
         ({"tls": True}, "rediss://127.0.0.1:{port}/0", "name its authority with ca=FILE"),
         ({"maxmemory": "100mb", "policy": "allkeys-lru"}, "redis://127.0.0.1:{port}/0", "maxmemory-policy allkeys-lru"),

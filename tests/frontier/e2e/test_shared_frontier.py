@@ -184,7 +184,7 @@ def test_a_running_crawl_is_reached_in_two_ways(tmp_path: Path, server, run_comm
     [
         ("http://127.0.0.1/", "write redis://host:6379/0", 2),
         ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: the connection was refused: is Redis running there?", 3),
-        ("redis://:wrong@127.0.0.1:{port}/0", "refuses this user and password", 2),
+        ("redis://:wrong@127.0.0.1:{port}/0", "rejects this user and password", 2),
     ],
 )
 def test_an_unusable_server_is_reported(tmp_path: Path, address: str, message: str, code: int) -> None:

@@ -62,7 +62,7 @@ def test_the_page_can_be_read_with_the_standard_library():
     [
         (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK", b"x 1\n"),
         (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"200 OK", b""),
-        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"no such page; there is /metrics\n"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"no such page: see /metrics\n"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"GET only\n"),
         (b"GET /metrics\r\n\r\n", b"400 Bad Request", b"bad request\n"),
         (b"\x16\x03\x01\x02\r\n\r\n", b"400 Bad Request", b"bad request\n"),

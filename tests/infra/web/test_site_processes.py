@@ -138,7 +138,7 @@ def test_a_request_is_answered_although_its_process_dies_or_hangs(path, monkeypa
     monkeypatch.setattr(site_processes, "RESTART_DELAY_S", 0.0)
     monkeypatch.setattr(site_processes, "END_TIMEOUT_S", 0.1)
     asyncio.run(main())
-    assert "a process of the site ended (exit code -9), and is started again" in caplog.text
+    assert "a process of the site ended (exit code -9); restarting it" in caplog.text
 
 
 def test_this_process_answers_if_the_others_cannot_open_the_site(caplog, capfd) -> None:

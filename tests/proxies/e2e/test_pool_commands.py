@@ -258,7 +258,7 @@ def test_a_wrong_password_of_redis_is_bad_usage(tmp_path, words):
     with redis_server(password="secret") as server:
         done = lycosa(*words, f"redis://:wrong@127.0.0.1:{server.port}/0", cwd=tmp_path)
     assert done.returncode == 2
-    assert "the server refuses this user and password" in assert_one_line(done.stderr)
+    assert "the server rejects this user and password" in assert_one_line(done.stderr)
     away = lycosa(*words, f"redis://:wrong@127.0.0.1:{closed_port()}/0", cwd=tmp_path)
     assert away.returncode == 3
     assert "wrong" not in done.stderr + away.stderr

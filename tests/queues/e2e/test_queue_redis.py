@@ -384,7 +384,7 @@ def test_wrong_passwords_are_refused():
     with redis_server(password="secret") as server:
         Queue(f"{server.url}?queue=q").close()
         for login in ("", ":secret2@", "ann:secret@"):
-            with refused(UsageError, "the server refuses this user and password, or requires them"):
+            with refused(UsageError, "the server rejects this user and password, or requires them"):
                 Queue(f"redis://{login}127.0.0.1:{server.port}?queue=q")
 
 
@@ -438,7 +438,7 @@ def test_sync_needs_a_server_that_syncs(redis, url):
 def test_a_name_with_other_content_is_refused(redis, url):
     name = url.partition("queue=")[2]
     redis.cli("SET", f"lycosa:queue:{{{name}}}:state", "mine")
-    with refused(ForeignState, "holds something else under this name"):
+    with refused(ForeignState, "has other data under this name"):
         Queue(url)
     redis.cli("DEL", f"lycosa:queue:{{{name}}}:state")
     Queue(url).close()

@@ -580,8 +580,8 @@ def test_a_key_that_is_not_a_stream_is_refused_and_not_changed(stream):
         ),
         ({}, "redis://127.0.0.1:{port}/600", "the server has no database with this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
-        ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password"),
-        ({"password": "secret"}, "redis://:secrets@127.0.0.1:{port}/0", "the server refuses this user and password"),
+        ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server rejects this user and password"),
+        ({"password": "secret"}, "redis://:secrets@127.0.0.1:{port}/0", "the server rejects this user and password"),
         ({"tls": True}, "redis://127.0.0.1:{port}/0", "if it requires TLS, write rediss://"),
         ({"tls": True}, "rediss://127.0.0.1:{port}/0", "name its authority with ca=FILE"),
         (

@@ -103,7 +103,7 @@ local function check_host(name, held, queued)
     host.preparing = 0
   end
   if host.unconfirmed ~= '' and not held.names[host.unconfirmed] then
-    repaired('host %s: it waits for a transfer that is over', name)
+    repaired('host %s: it is waiting for a transfer that has ended', name)
     host.unconfirmed = ''
   end
   local claims = call('ZCARD', key.claims .. '|' .. name)
@@ -120,7 +120,7 @@ local function check_host(name, held, queued)
   local was_scheduled = is_scheduled(host)
   schedule(host)
   if not was_scheduled and is_scheduled(host) then
-    repaired('host %s: it has work, but would never have been leased', name)
+    repaired('host %s: it has work, but was not scheduled', name)
   end
 end
 

@@ -1,5 +1,5 @@
 -- Limits: the part of the policy that makes a crawl polite. Each live worker has sent the limits that it wants. The
--- gentlest of them apply to all workers, so a worker that joins cannot make the crawl less polite.
+-- strictest of them apply to all workers, so a worker that joins cannot make the crawl less polite.
 
 local function smaller_limit(one, other) -- 0 means no limit
   if one == 0 or other == 0 then return math.max(one, other) end

@@ -66,7 +66,7 @@ class PartitionCalls:
         reply: list[Any] = await self.retry(lambda: WORKER_SCRIPT.run_async(self.client, keys, arguments))
         if reply[0] == b"unknown":
             worker = shown_worker(partition.worker)
-            raise WorkerLost(f"the server no longer knows worker {worker}: other workers continue with its URLs")
+            raise WorkerLost(f"the server no longer knows worker {worker}: other workers take over its URLs")
         return reply
 
     async def operate(self, partition: Partition, operation: str, *arguments: Any) -> Any:

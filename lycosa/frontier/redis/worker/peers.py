@@ -20,7 +20,7 @@ LIMITS = {
     "ip_places": "concurrency_per_ip",
     "robots": "robots",
 }
-"""Limits of a crawl -> their settings. The gentlest of all workers' values applies: see `redis/lua/limits.lua`."""
+"""Limits of a crawl -> their settings. The strictest of all workers' values applies: see `redis/lua/limits.lua`."""
 
 
 async def reject_duplicate_worker(session: Session) -> None:
@@ -67,8 +67,8 @@ async def limit_messages(session: Session, before: Mapping[str, float], wanted: 
     theirs = [f"{_setting(name, now)} (not {_value(name, wanted)})" for name in now if now[name] != wanted[name]]
     crawl = f"the crawl {session.crawl!r}"
     messages = [
-        f"all workers of {crawl} use {', '.join(changed)} while this one runs: the gentlest limits apply",
-        f"this worker uses {', '.join(theirs)} while other workers of {crawl} request them: the gentlest limits apply",
+        f"all workers of {crawl} use {', '.join(changed)} while this one runs: the strictest limits apply",
+        f"this worker uses {', '.join(theirs)} while other workers of {crawl} request them: the strictest limits apply",
     ]
     return [message for message, limits in zip(messages, (changed, theirs), strict=True) if limits]
 

@@ -103,7 +103,7 @@ def test_a_crawl_with_unfetched_urls_is_deleted_by_force_only(redis: Any) -> Non
     async def scenario() -> None:
         name = token_hex(8)
         await crawled(redis.url, name, 2, pages=10)
-        with pytest.raises(UsageError, match=r"20 URLs of the crawl .* are not fetched yet: use --force"):
+        with pytest.raises(UsageError, match=r"20 URLs of the crawl .* have not been fetched yet: use --force"):
             await delete_crawl(redis.url, name, print)
         await crawled(redis.url, name, 2, pages=5)  # the refused deletion has not changed the crawl
         assert await delete_crawl(redis.url, name, print, force=True) == HOSTS

@@ -317,7 +317,7 @@ def test_a_server_with_password_and_tls_is_joined_only_with_a_url_that_has_both(
         join_and_leave(f"{with_password}&cert={server.ca}&key={server.home / 'server.key'}")
         for wrong, error, message in (
             (server.url, UsageError, "name its authority with ca=FILE"),
-            (url_with_ca(server), UsageError, "refuses this user and password"),
+            (url_with_ca(server), UsageError, "rejects this user and password"),
             (
                 with_password.replace("rediss:", "redis:").partition("?")[0],
                 StateError,
@@ -376,7 +376,7 @@ def test_a_server_is_reached_through_a_unix_socket(tmp_path: Path):
     with redis_server(unixsocket=tmp_path / "redis.sock", password="secret") as server:
         join_and_leave(f"unix://:secret@{tmp_path}/redis.sock?db=3")
         assert server.cli("INFO", "keyspace").count("db3:") == 1
-        with refused(UsageError, "refuses this user and password"):
+        with refused(UsageError, "rejects this user and password"):
             join_and_leave(f"unix://{tmp_path}/redis.sock")
         with refused(StateError, "no answer from the server"):
             join_and_leave(f"unix://{tmp_path}/other.sock")

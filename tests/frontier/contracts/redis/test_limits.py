@@ -1,4 +1,4 @@
-"""Workers of one crawl on Redis with different limits: the gentlest limits apply, and all workers report it (C5)."""
+"""Workers of one crawl on Redis with different limits: the strictest limits apply, and all workers report it (C5)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def crawl(redis) -> Crawl:
     return Crawl(redis.url)
 
 
-def test_the_gentlest_limits_of_live_workers_apply(crawl):
+def test_the_strictest_limits_of_live_workers_apply(crawl):
     async def scenario() -> None:
         first = await crawl.join("a", Policy(0.5))
         same = await crawl.join("b", Policy(0.5))
@@ -69,12 +69,12 @@ def test_the_gentlest_limits_of_live_workers_apply(crawl):
         faster = await crawl.join("c", Policy(0.0, robots=False))
         differs = "delay 0.5 (not 0), robots true (not false)"
         others = f"other workers of the crawl {crawl.name!r} request them"
-        assert crawl.take_messages() == [f"this worker uses {differs} while {others}: the gentlest limits apply"]
+        assert crawl.take_messages() == [f"this worker uses {differs} while {others}: the strictest limits apply"]
         assert (crawl.limits()["delay"], crawl.limits()["robots"]) == (0.5, 1.0)
         slower = await crawl.join("d", Policy(2.0, concurrency_per_host=1))
         changed = "delay 2 (it was 0.5), concurrency_per_host 1 (it was 8)"
         message = f"all workers of the crawl {crawl.name!r} use {changed} while this one runs"
-        assert crawl.take_messages() == [f"{message}: the gentlest limits apply"]
+        assert crawl.take_messages() == [f"{message}: the strictest limits apply"]
         await slower.close()
         assert (crawl.limits()["delay"], crawl.limits()["places"]) == (0.5, 8.0)
         for each in (first, same):

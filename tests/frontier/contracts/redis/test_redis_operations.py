@@ -73,13 +73,13 @@ def run_scenario(redis) -> Callable[..., None]:
 
 
 FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
-    "a host in no set": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "would never have been leased"),
+    "a host in no set": (lambda crawl: crawl.raw.delete(crawl.key(Key.READY)), "was not scheduled"),
     "transfers that are over": (
         lambda crawl: crawl.change(HOST, "in_flight", 1000),
         "0 transfers are in flight, but the count is 1000",
     ),
     "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased either"),
-    "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "waits for a transfer that is over"),
+    "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "is waiting for a transfer that has ended"),
     "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 5),
