@@ -1,4 +1,4 @@
-"""Rows in a PostgreSQL database, each exactly once, whatever is killed: rows and position are one transaction.
+"""Rows in a PostgreSQL database, each exactly once, whatever is killed: rows and position share a transaction.
 
 Needs psycopg: pip install 'psycopg[binary]'
 

@@ -1,4 +1,4 @@
-"""Rows in an SQLite database of your own, each exactly once, whatever is killed: rows and position are one transaction.
+"""Rows in your own SQLite database, each exactly once, whatever is killed: rows and position share a transaction.
 
 lycosa runspider examples/rows_in_sqlite.py -a site=https://example.com/ -a database=pages.sqlite > /dev/null
 """

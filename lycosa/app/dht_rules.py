@@ -99,7 +99,7 @@ async def apply_rules(
 
 
 async def scan_installed(scan: RuleScan, state: Path) -> None:
-    """Scan with rules that were just installed, then scan the torrents that were stored meanwhile.
+    """Scan with rules that were just installed, then scan the torrents stored in the meantime.
 
     A running crawl or import reloads the rules before the second scan. Torrents that it stores later were inspected
     under the new rules, or are inspected again (`inspect_stored`).

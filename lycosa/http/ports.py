@@ -1,4 +1,4 @@
-"""The ports of HTTP."""
+"""The ports of HTTP: name resolution, transfers, and the store of a cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Fetcher(Protocol):
 
 
 class HttpCacheStore(Protocol):
-    """Stores the responses of an HTTP cache. It may drop any of them at any time to stay within its size."""
+    """Stores the responses of an HTTP cache. It may drop any of them at any time to stay within its size limit."""
 
     async def get(self, key: str) -> StoredResponse | None:
         """Return the stored response; None if there is none, or if it is damaged."""

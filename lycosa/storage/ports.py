@@ -141,7 +141,7 @@ class RecordStore(Protocol):
     async def mark_listed(self) -> int:
         """Return the largest id. From now on, `changes` has each change of the torrents up to this id.
 
-        So several processes can fill an index with `searched`, while another one follows the changes.
+        This lets several processes fill an index from `searched`, while another one follows the changes.
         """
 
     async def searched(self, after_id: int, last_id: int, limit: int) -> list[SearchedTorrent]:
@@ -191,6 +191,6 @@ class RecordStore(Protocol):
         """Forget these evictions, except those of infohashes that were denied or evicted again in the meantime."""
 
     async def used_bytes(self) -> int:
-        """Return the disk space that the store takes, including its log."""
+        """Return the disk space that the store takes; with SQLite, including its log."""
 
     async def close(self) -> None: ...

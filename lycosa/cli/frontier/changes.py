@@ -293,7 +293,7 @@ async def import_lines(
 ) -> Importer:
     """Import all lines of a stream into a crawl, with a progress display. Raises `UsageError`.
 
-    `overrides` has the segment and the priority for all lines, and may have the spider; None: each line decides.
+    `overrides` has the segment and the priority for all lines, and may have the spider. None leaves it to each line.
     """
     with task_progress("URL", verb, file_size(stream)) as show:
         closed = await _closed_segments(state)
@@ -304,7 +304,7 @@ async def import_lines(
 
 
 class Importer:
-    """Reads lines and pushes them in batches. `left_out` counts the lines skipped because their URL is done."""
+    """Reads lines and pushes them in batches. `left_out` counts the skipped lines of done and archived URLs."""
 
     def __init__(
         self,
@@ -402,7 +402,7 @@ def open_input(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115  closed below; this block catches errors of opening only
+        stream = Path(file).open("rb")  # noqa: SIM115  closed below; only errors of open() are caught here
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
     with stream:

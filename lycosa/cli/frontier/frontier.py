@@ -303,6 +303,6 @@ def _size(folder: Path) -> int:
     for file in folder.rglob("*"):
         try:
             total += file.lstat().st_blocks * 512
-        except OSError:  # a running crawl has removed it meanwhile
+        except OSError:  # a running crawl removed it in the meantime
             continue
     return total

@@ -1,4 +1,4 @@
-"""Shared code of the commands of `lycosa frontier`: their options, opening the crawl, and the output of rows.
+"""What the commands of `lycosa frontier` share: their options, opening the crawl, and the output of rows.
 
 Rows are written to standard output as aligned columns or as one JSON object per line.
 """
@@ -125,7 +125,7 @@ def selection_of(
 
 
 def parse_time(text: str, now: float, option: str = "--before") -> float:
-    """Parse an age (`3d`, `90m`) or an ISO time to unix seconds. A time without a zone is local time."""
+    """Convert an age (`3d`, `90m`) or an ISO time to unix seconds. A time without a zone is local time."""
     age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
         at = datetime.fromisoformat(text.strip()).timestamp() if age_s is None else now - age_s
@@ -279,7 +279,7 @@ def print_styled(text: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)  # otherwise rich cuts long lines
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)  # otherwise rich breaks long lines
 
 
 def row_cells(row: Row, now: float) -> list[str]:

@@ -83,7 +83,7 @@ def _queue(
             )
             raise UsageError(f"--spider {spider}: {problem}")
         result = await import_lines(state, stream, "queued", {**overrides, "spider": spider})
-        waits = result.queued and not state.runs  # the user might expect that the URLs are fetched now
+        waits = result.queued and not state.runs  # the user might expect the URLs to be fetched now
         return result, f"{state.place}: no worker is running; the next worker fetches the URLs" if waits else ""
 
     return run(location, action, create=True)

@@ -81,7 +81,7 @@ def _write_csv(file: TextIO, views: Sequence[ProxyView], secrets: bool) -> None:
 
 
 def _cell(value: Any) -> Any:
-    """Quote a text that a spreadsheet would take for a formula."""
+    """Quote text that a spreadsheet would take for a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 

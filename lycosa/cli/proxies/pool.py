@@ -1,4 +1,4 @@
-"""Shared code of the commands of `lycosa proxies`."""
+"""What the commands of `lycosa proxies` share: their options, opening the pool, parsing and formatting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLORS = {
     "dead": "bright_black",
 }
 TARGET_MAX = 500
-"""Maximum number of characters of the name of a target, as in the API."""
+"""Maximum number of characters in the name of a target, as in the API."""
 
 LOGIN = re.compile(r"(?<=://)[^/?#]*@")
 """The login in a URL, which must not be shown."""
@@ -170,7 +170,7 @@ def parse_time_span(text: str, option: str) -> float:
 
 
 def find_proxies(texts: Sequence[str], views: Iterable[ProxyView]) -> list[Proxy]:
-    """Return the proxies with these keys, starts of keys, names or addresses.
+    """Return the proxies with these keys, abbreviated keys, names or addresses.
 
     Raises `UsageError` if a text matches no proxy, or several.
     """

@@ -24,7 +24,7 @@ def index_option(command: F) -> F:
 
 
 def chosen_index(index_dir: str | None) -> IndexPlace:
-    """Return the index of the option, or of the settings (lycosa.toml, LYCOSA_INDEX). Raises `UsageError`."""
+    """Return the index that the option or else a setting (lycosa.toml, LYCOSA_INDEX) names. Raises `UsageError`."""
     folder = index_dir or folder_settings().index
     if not folder:
         raise UsageError("which index? Give --index DIR")

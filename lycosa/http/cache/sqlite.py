@@ -34,7 +34,7 @@ KEPT_PART = 0.99
 """An eviction reduces the size to this share of `bytes_max`."""
 
 USED_MAX = 1000
-"""Maximum last uses that are collected in memory until the next write."""
+"""Maximum number of last uses that are collected in memory until the next write."""
 
 NOT_COMPRESSED = -1
 """The `length` of a body that is stored without compression."""

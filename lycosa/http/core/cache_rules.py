@@ -57,7 +57,7 @@ PARTIAL = frozenset({206, 304, 412, 416})
 """Statuses of responses to conditional and range requests. Such responses are incomplete, and never stored."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
-"""Statuses that are cacheable by default (RFC 9110 §15.1)."""
+"""Statuses that are heuristically cacheable (RFC 9110 §15.1), except 206."""
 
 PERMANENT = frozenset({301, 308})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

@@ -26,8 +26,8 @@ UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 def decode_body(body: bytes, values: Iterable[str], limit: int, *, text: bool) -> bytes | None:
     """Decode a body by the `values` of its Content-Encoding fields. A coding that the body does not have is ignored.
 
-    Returns at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. `text`:
-    whether the result is text, according to the Content-Type.
+    Returns at most `limit` + 1 bytes; None if the body is damaged or has a coding that is not supported here. With
+    `text` (from the Content-Type), a binary result counts as damaged.
     """
     codings = [name for value in values for each in value.split(",") if (name := each.strip().lower())]
     decoded: bytes | None = body

@@ -41,8 +41,7 @@ PREFIXES = ("__secure-", "__host-")
 class Cookie(msgspec.Struct, array_like=True, gc=False):
     """One cookie. Times are unix seconds: `set_at` is when it was first set, `used_at` when it was last set or sent.
 
-    `host_only` cookies are not sent to subdomains. `same_site` is stored but has no effect: no other site can make a
-    crawler send a request.
+    `host_only` cookies are not sent to subdomains. `same_site` is stored but has no effect.
     """
 
     name: str

@@ -76,7 +76,8 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     ):
         return UsageError(f"{text}: the server rejects this user and password, or requires them ({message})")
     if is_full(error):
-        return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost: raise maxmemory and continue")
+        full = "the server has reached its maxmemory; nothing is lost: raise maxmemory and continue"
+        return StorageFull(f"{text}: {full}")
     if is_resharding(error):
         return StorageError(f"{text}: the cluster is moving keys to another server")
     if type(error).__name__ == "MasterNotFoundError":
@@ -86,7 +87,9 @@ def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaE
     if wrong := next((advice for part, advice in WRONG_ADDRESS.items() if part in message), ""):
         return UsageError(f"{text}: {wrong}")
     if _mentions(message, *TLS_WORDS):
-        return UsageError(f"{text}: the TLS connection failed ({message}); if the server does not use TLS, write redis://")
+        return UsageError(
+            f"{text}: the TLS connection failed ({message}); if the server does not use TLS, write redis://"
+        )
     if isinstance(error, exceptions.InvalidResponse) or _mentions(
         message, "Connection closed by server", "reset by peer"
     ):

@@ -401,7 +401,8 @@ class Connection(asyncio.Protocol):
 def _parse_call(methods: Mapping[str, Method], call: RpcCall) -> tuple[Method, tuple[Any, ...]]:
     method = methods.get(call.method)
     if method is None:
-        raise errors.UsageError(f"this version of Lycosa has no method {call.method!r}: both processes must run the same version")
+        unknown = f"this version of Lycosa has no method {call.method!r}"
+        raise errors.UsageError(f"{unknown}: both processes must run the same version")
     try:
         return method, method.decode_arguments(call.arguments)
     except msgspec.MsgspecError as error:

@@ -35,8 +35,8 @@ class ContentType(IntEnum):
 class ContentFacts(NamedTuple):
     """Facts found in names. `category` is Newznab's number, `resolution` the number of lines of the picture.
 
-    A `resolution` or `year` of 0 is unknown. A whole season has no episode. A range of episodes is stored as its first
-    episode.
+    A `resolution` or `year` of 0 is unknown. A whole season or a range of episodes has no episode; a double episode
+    (S01E01E02) counts as its first.
     """
 
     type: ContentType = ContentType.UNKNOWN
@@ -48,7 +48,7 @@ class ContentFacts(NamedTuple):
     languages: tuple[str, ...] = ()
 
     def to_numbers(self) -> tuple[int, ...]:
-        """Return the facts as FACT_NUMBERS small non-negative integers."""
+        """Return the facts as FACT_NUMBERS non-negative integers."""
         seasons = (0 if each is None else each + 1 for each in (self.season, self.episode))
         mask = sum(1 << LANGUAGES.index(each) for each in self.languages)
         return (self.type.value, self.category, self.resolution, self.year, *seasons, mask)

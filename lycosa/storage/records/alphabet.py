@@ -45,7 +45,7 @@ def pack(alphabet: str) -> bytes:
 
 
 def unpack(packed: bytes, letters: int) -> str:
-    """Return the alphabet, which has this many letters. Raises `ValueError`."""
+    """Return the alphabet, which has this many letters. Raises `ValueError` or `IndexError`."""
     if letters > LETTERS_MAX:
         raise ValueError(f"an alphabet of {letters} letters")
     steps = accumulate(unpack_sizes(packed, letters), initial=ord(_ASCII[-1]))

@@ -43,7 +43,7 @@ FRAME_HEAD_BYTES, BLOCK_HEAD_BYTES, REPEATED_BYTE = 2, 3, 1
 repeats one byte."""
 
 SHIFT = 0x20
-"""The difference between the codes of a small letter and its capital."""
+"""The difference between the codes of a lower-case letter and its capital."""
 _CAPITALS = string.ascii_uppercase.encode()
 _LETTERS = string.ascii_letters.encode()
 _CAPITAL_SHIFTS = bytes(SHIFT * (byte in _CAPITALS) for byte in range(256))
@@ -161,7 +161,7 @@ class ContentReader:
     def paths(self, *, cased: bool = True) -> Iterator[str]:
         """Yield the paths of the files.
 
-        Without `cased`, ASCII paths may have letters of the other case, and spaces instead of dots and underscores.
+        Without `cased`, the letters of ASCII paths may differ in case, and spaces may replace dots and underscores.
         This is faster, and the words are the same for a search.
         """
         if self._flags & PLAIN:

@@ -75,7 +75,7 @@ class DeniedTable(DatabaseThread):
         self._insert("torrent_denied", rows)
 
     def _reasons(self, keys: Iterable[bytes]) -> dict[bytes, str]:
-        """Return why the keys were denied that are denied already."""
+        """Return the reasons for those keys that are already denied."""
         query = f"SELECT hash, reason FROM torrent_denied WHERE standing = {Standing.DENIED.value} AND"
         return {bytes(key): reason for key, reason in self._select(query, "hash", keys)}
 

@@ -85,7 +85,7 @@ def _compressor() -> zstd.ZstdCompressor:
 def _library() -> Any:
     """Return the functions of zstd; None if they cannot be called."""
     try:
-        # PyDLL keeps Python's global lock: releasing and acquiring it would take longer than the decompression.
+        # PyDLL keeps the GIL: releasing and acquiring it would take longer than the decompression.
         library = ctypes.PyDLL(import_module(LIBRARY).__file__)
         size, pointer, data = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
         for name, result, arguments in (
@@ -117,7 +117,7 @@ class _Context:
         self._at = ctypes.addressof(self._out)
 
     def decompress(self, frames: Sequence[bytes]) -> list[bytes]:
-        # zstd reads adjacent frames in one call. Between each two of them is a frame of bytes that no text contains.
+        # zstd reads adjacent frames in one call. They are separated by a frame of bytes that no text contains.
         joined = MAGIC + BETWEEN.join(frames)
         length = self._read(self._context, self._at, REUSED_BYTES, joined, len(joined), self._dictionary)
         if length <= REUSED_BYTES:

@@ -32,7 +32,7 @@ _SLOTS = re.compile(rb"[0-9]{1,9}|\x01")
 def to_columns(paths: list[bytes]) -> bytes:
     """Return the lengths of the shared beginnings, the lengths of the shared ends, and the middles."""
     starts, ends, middles = bytearray(), bytearray(), []
-    last, following = b"", NEXT  # NEXT: no number follows, because no path contains NEXT
+    last, following = b"", NEXT  # NEXT stands for "no number": no path contains NEXT
     # In an encoded path, the first `head` bytes end with NEXT, and `tail` bytes follow. Without NEXT, `head` is 0, and
     # `tail` is the length of the path.
     last_head = last_tail = start = end = first = stop = 0

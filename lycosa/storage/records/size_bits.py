@@ -10,8 +10,8 @@ from itertools import pairwise
 
 ORDER_MASK = 0x3F
 REPEATS = 0x40
-"""Flag in the first byte: a bit before each size says if it equals the previous size. The parts of an archive often
-have the same size."""
+"""Flag in the first byte: a bit before each size says whether it equals the previous size. The parts of an archive
+often have the same size."""
 
 
 def pack_sizes(sizes: list[int]) -> bytes:
@@ -27,7 +27,7 @@ def pack_sizes(sizes: list[int]) -> bytes:
 
 
 def unpack_sizes(packed: bytes, count: int) -> list[int]:
-    """Return `count` sizes. Raises `ValueError` if there are fewer."""
+    """Return `count` sizes. Raises `ValueError` or `IndexError` if there are fewer."""
     if not count:
         return []
     order, has_repeats = packed[0] & ORDER_MASK, packed[0] & REPEATS

@@ -149,7 +149,7 @@ class SqlRecordStore(TableRecordStore):
 
 
 class PostgresqlRecordStore(SqlRecordStore):
-    """A record store on PostgreSQL."""
+    """A connection without an answer for ANSWER_MAX_S is shut down."""
 
     driver = "psycopg"
     schema = "current_schema()"

@@ -362,12 +362,12 @@ def _named(torrents: Iterable[tuple[int, Sequence[bytes]]], names: set[bytes]) -
 
 
 def _denied_keys(infohashes: Iterable[bytes], hashed: Iterable[bytes]) -> set[bytes]:
-    """Return the keys in `torrent_denied`: 20 bytes of an infohash, or 32 bytes of a hashed one."""
+    """Return the keys for `torrent_denied`: 20 bytes of an infohash, or 32 bytes of a hashed one."""
     return {key_of(each) for each in infohashes} | {each[:HASHED_BYTES] for each in hashed}
 
 
 def by_size(values: Iterable[Value], size_of: Callable[[Value], int], limit: int) -> Iterator[list[Value]]:
-    """Yield batches of at most `limit` bytes. A larger value makes a batch of its own."""
+    """Yield batches of at most `limit` bytes. A larger value gets a batch of its own."""
     some: list[Value] = []
     size = 0
     for each in values:

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 1.0
 
 
 class InstalledRules:
-    """Follows changes of the files. `now` returns seconds. Raises `UsageError` for invalid files."""
+    """Reads the files again when they change. `now` returns seconds. Raises `UsageError` for invalid files."""
 
     def __init__(self, state: Path | None, files: Sequence[Path], now: Callable[[], float]) -> None:
         self._folder = state / RULES if state is not None else None

@@ -35,7 +35,7 @@ ROW_BYTES = 1_000
 
 
 class ItemFormat(Protocol):
-    """Turns items into the records of a file. Each record ends with a line end."""
+    """Turns items into the records of a file. Each record ends with a newline."""
 
     name: str
 

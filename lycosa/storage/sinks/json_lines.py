@@ -23,7 +23,7 @@ SEARCH_DEPTH_MAX = 50
 
 
 def to_line(item: Any) -> bytes:
-    """Return the item as JSON without line ends. Raises `BadItem`."""
+    """Return the item as JSON without newlines. Raises `BadItem`."""
     try:
         return _ENCODER.encode(item)
     except UnicodeEncodeError:

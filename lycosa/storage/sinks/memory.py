@@ -1,4 +1,4 @@
-"""Stores items in a list. The position at which a resumed crawl cuts it off is the number of items."""
+"""Stores items in a list. A position is a number of items."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class EntryBatch(NamedTuple):
 
 
 class RedisStreamSink:
-    """Writes the items of one crawl to a stream. With `sync`, the server must store every flush on its disk.
+    """Writes the items of one crawl to a stream. With `sync`, the server must flush each write to its disk.
 
     `report` gets a message when the sink waits for the server. Raises `UsageError` for a bad address.
     """

@@ -1,4 +1,4 @@
-"""Writes items to standard output, as JSON lines unless another format is given, at least once.
+"""Writes each item to standard output at least once, as JSON lines unless another format is given.
 
 A resumed crawl may print some items again. The position is always 0. `flush` waits for a slow reader without blocking
 the event loop. If the reader closes the pipe, the crawl ends with a `StorageError`.

@@ -1,6 +1,6 @@
 """The server of a Redis stream: its connection and its scripts.
 
-Calls block. They are repeated for a limited time while the server is down or full: the scripts recognise repetitions.
+Calls block. They are retried for a limited time while the server is down or full: the scripts recognise repeated calls.
 """
 
 from __future__ import annotations

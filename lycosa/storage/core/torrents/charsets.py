@@ -1,4 +1,4 @@
-"""Decodes names in torrents: UTF-8, or an old encoding that may be undeclared or declared wrongly.
+"""Decodes names in torrents: UTF-8, or a legacy encoding that may be undeclared or declared wrongly.
 
 Text in another encoding is hardly ever valid UTF-8, unless it has only a few letters. If a name is not UTF-8, all names
 of the torrent are decoded together, once with each known encoding. The result whose characters are the most common in
@@ -14,7 +14,7 @@ from functools import cache
 import webencodings
 
 SAMPLE_MAX = 4096
-"""Bytes of a torrent's names that are scored."""
+"""Maximum bytes of a torrent's names that are scored."""
 DECLARED_BONUS = 0.7
 BROKEN = -5.0
 COMMON, USUAL, RARE, MARK, ODD = 3.0, 1.0, -0.5, 0.5, -2.0
@@ -95,7 +95,7 @@ def _score(sample: bytes, codec: str, score_of: Callable[[str], float]) -> float
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_WORD = re.compile(r"[а-яёіїєґ][А-ЯЁІЇЄҐ]|[A-Za-z][А-яЁІЇЄҐёіїєґ]|[А-яЁІЇЄҐёіїєґ][A-Za-z]|\w«|»\w")
-"""Never in Cyrillic text: a small letter before a capital, a Latin letter next to a Cyrillic one, a quote in a word."""
+"""Never in Cyrillic text: a capital after a lower-case letter, Latin next to Cyrillic letters, a quote in a word."""
 _NO_WORD_PENALTY = 2.0
 
 

@@ -46,7 +46,7 @@ _SCRIPTS = (
     ("te", re.compile("[\u0c05-\u0c39]")),
     ("bn", re.compile("[\u0985-\u09b9]")),
 )
-"""Used only if no word of a name tells its language. The first script with at least two letters in the name wins."""
+"""Used only if no word of a name shows its language. The first script with at least two letters in the name wins."""
 _DIGITS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 
 

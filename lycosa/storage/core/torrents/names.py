@@ -1,7 +1,7 @@
 """Cleans names and paths from the network, so that they are safe to show, to search and to use as file names.
 
-- Control characters, overrides of the writing direction and invisible characters are removed. Joiners stay after
-  letters of the scripts that need them, and after emoji.
+- Control characters, bidirectional controls and invisible characters are removed. Zero-width joiners stay after letters
+  of the scripts that need them, and after emoji.
 - Each run of white space becomes one space. A letter keeps at most MARKS_MAX combining marks.
 - A path never leads out of its folder: no "..", no root, no drive, no separator inside a part.
 - Lengths and numbers of parts and files are limited. "…" marks each cut.
@@ -46,8 +46,8 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE = ("  ", " .", "\\")
-"""`clean_path` leaves short paths unchanged if no part begins with a drive (C:), and if none of these strings occurs
-in the parts, written in one line with a space before and after each part.
+"""`clean_path` leaves short paths unchanged if no part begins with a drive (C:), and if the parts, joined with a space
+before and after each, contain none of these strings.
 """
 
 

@@ -4,8 +4,8 @@ A name is compared in lower case and compatibility form (NFKC), with spaces for 
 letters and digits. A run of Chinese, Japanese or Korean characters is one word; listed words are found inside it. A
 listed word may have several parts ("web dl").
 
-A hashed word lets a list be published without revealing the word. `4-0123456789abcdef` has the length of the word, and
-8 bytes of BLAKE2b. A hashed word has at most three parts, joined without spaces.
+A hashed word lets a list be published without revealing the word. `4-0123456789abcdef` is the length of the word, and
+8 bytes of its BLAKE2b hash. A hashed word has at most three parts, joined without spaces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lycosa.core.errors import UsageError
 PARTS_MAX = 4
 HASHED = re.compile(r"([1-9][0-9]?)-([0-9a-f]{16})")
 FIRST_RUN = "\u2e80"
-"""The first character of the scripts that have no spaces between words."""
+"""The first code point of Chinese, Japanese and Korean characters."""
 
 UNLISTED_MAX = 1 << 16
 """Maximum number of words remembered as not listed; they take about 8 MB."""
@@ -113,7 +113,7 @@ class WordIndex(Generic[T]):
         """Return the values of hashed words. `joined`, the distinct words, is changed.
 
         Each string is looked up once, even if it occurs several times. The strings are: each word, two and three
-        consecutive words joined, and, in scripts without spaces, pieces of words. Words that are not listed are cached.
+        consecutive words joined, and pieces of Chinese, Japanese and Korean words. Unlisted words are cached.
         """
         if has_runs:
             runs = {word for word in joined if word >= FIRST_RUN}

@@ -79,7 +79,10 @@ FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
         "0 transfers are in flight, but the count is 1000",
     ),
     "an unleased prerequisite": (lambda crawl: crawl.change(HOST, "preparing", 1), "but no worker has leased either"),
-    "an unknown start": (lambda crawl: crawl.change(HOST, "unconfirmed", "77"), "is waiting for a transfer that has ended"),
+    "an unknown start": (
+        lambda crawl: crawl.change(HOST, "unconfirmed", "77"),
+        "is waiting for a transfer that has ended",
+    ),
     "records of a host": (lambda crawl: crawl.change(HOST, "queued", 9), "3 URLs are queued, but the count is 9"),
     "queued": (
         lambda crawl: crawl.raw.hincrby(crawl.key(Key.COUNTS), "queued|", 5),
