@@ -92,8 +92,14 @@ class PartitionCalls:
             calls = [
                 self._exchange(each.partition, next_demand if each.demand is None else each.demand) for each in requests
             ]
-            granted = await asyncio.gather(*calls)
-        return {each.partition: count for each, count in zip(requests, granted, strict=True)}
+            # Wait for all calls even if one fails: the next exchange must not overtake them.
+            results = await asyncio.gather(*calls, return_exceptions=True)
+        granted = {}
+        for request, result in zip(requests, results, strict=True):
+            if isinstance(result, BaseException):
+                raise result
+            granted[request.partition] = result
+        return granted
 
     async def _exchange(self, partition: Partition, demand: LeaseDemand) -> int:
         """The verbs stay queued if the server is not the one that they require."""
@@ -107,6 +113,8 @@ class PartitionCalls:
         _, new, refused, leases, status, start_answers, server = reply
         partition.update(*status)
         partition.answered_at, partition.server = sent_at, server.decode()
+        if verbs[0]:
+            partition.is_undecided = False
         partition.update_starts(start_answers)
         self.added += new
         if refused:

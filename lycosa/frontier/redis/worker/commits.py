@@ -41,10 +41,10 @@ class Commits:
         await self.wait_for_replicas(prepared)
         first.add("commit", self._number, len(positions), *fields)
         if prepared:  # a server that has restarted since may have lost what it prepared
-            first.required_server = server
+            first.required_server, first.is_undecided = server, True
         # Call `exchange` even if the commit is no longer queued: another task's exchange may have taken it and failed.
         await self._session.exchange([ExchangeRequest(first)])
-        while first.required_server:  # the first partition has moved, or its server has restarted
+        while first.is_undecided:  # the first partition has moved, or its server has restarted
             # A partition that has lost what it prepared raises `WorkerLost`.
             server = first.server
             await self._session.exchange([ExchangeRequest(partition, NO_LEASES) for partition in others])

@@ -60,6 +60,8 @@ class Partition:
         """The id of the server that answered the last exchange."""
         self.required_server = ""
         """The id that the server must have to execute the queued verbs; "" if any server may."""
+        self.is_undecided = False
+        """Whether a commit that requires a server is queued, or sent and not confirmed."""
         self.waiting_verbs = 0
         self.exchanged_at = self.answered_at = 0.0
         """When the last exchange, and the last answered one, were sent (monotonic seconds)."""
