@@ -22,7 +22,14 @@ class Commits:
         self._number = 0
 
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make the acks final, together with the positions of the sinks."""
+        """Make the acks final, together with the positions of the sinks.
+
+        The commit is completed even if the caller is cancelled: the next one relies on the decision about this one.
+        """
+        await self._session.shielded.wait()
+        await self._session.shielded(self._commit(positions))
+
+    async def _commit(self, positions: Mapping[str, int]) -> None:
         self._number += 1
         if self.member is not None and positions and not self.member.starts:
             self.member.starts = dict(positions)

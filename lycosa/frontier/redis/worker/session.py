@@ -87,7 +87,7 @@ class Session:
         """How many records had arrived in each partition when the crawl was found finished; empty if it is not."""
         self.calls = PartitionCalls(client, retry, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
-        self._shielded = ShieldedCalls()
+        self.shielded = ShieldedCalls()
         self.first_partition_first = False
         """Whether the verbs for the first partition must arrive before any others."""
         self.has_begun = False
@@ -130,7 +130,7 @@ class Session:
 
     async def leave(self) -> None:
         """Leave the crawl. The server queues leased and uncommitted records again."""
-        await self._shielded.wait()
+        await self.shielded.wait()
         _, status = await self.calls.run(self.partitions[0], "leave", self.report())
         self.partitions[0].update(*status)
         await self.announce_expired()
@@ -154,7 +154,7 @@ class Session:
 
         The exchange is completed even if the caller is cancelled.
         """
-        return await self._shielded(self._exchange(requests))
+        return await self.shielded(self._exchange(requests))
 
     async def _exchange(self, requests: Sequence[ExchangeRequest]) -> dict[Partition, int]:
         first = self.partitions[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from secrets import token_hex
 from typing import Any
 
@@ -29,10 +29,12 @@ class DelayedClient(LooplessClient):
     def __init__(self, url: str, *, before: bool) -> None:
         super().__init__(url)
         self.before, self.gate, self.calls = before, asyncio.Event(), 0
+        self.on_command: Callable[..., Any] = lambda *_: None
         self.gate.set()
 
     async def execute_command(self, *arguments: Any) -> Any:
         self.calls += 1
+        self.on_command(*arguments)
         if self.before:
             await self.gate.wait()
         response = self.blocking.execute_command(*arguments)
@@ -102,6 +104,25 @@ def test_changes_of_a_cancelled_call_are_still_sent(redis, partitions: int, befo
         stats = await frontier.stats()
         assert (stats.done, stats.unfinished) == (len(leases), len(RECORDS) - len(leases))
         await frontier.close()
+
+    run(scenario())
+
+
+def test_a_cancelled_commit_is_completed_before_the_next(redis, before: bool) -> None:
+    """Here the other partitions are preparing it. Otherwise the next commit would make it final in some of them."""
+
+    async def scenario() -> None:
+        frontier, client = await joined(redis.url, 3, before=before)
+        await frontier.commit({"items": 10})
+        await frontier.push(RECORDS)
+        for lease in await frontier.lease(len(RECORDS), 0.0):
+            await frontier.ack(lease, "200", [], 0.0)
+        await client.cancel_in_flight(frontier.commit({"items": 20}))
+        decided = []
+        client.on_command = lambda *arguments: "commit" in arguments and decided.append(arguments[-3])
+        await frontier.commit({"items": 30})
+        await frontier.close()
+        assert decided == [20, 30]
 
     run(scenario())
 
