@@ -17,7 +17,7 @@ demo-dht: ## crawl a private DHT on this machine, and search its torrents in the
 	@$(bin)/python scripts/compile --check >/dev/null 2>&1 || $(bin)/python scripts/compile --clean
 	@$(bin)/python scripts/demo-dht || test $$? = 130
 
-test: lint types setup compiled ## everything CI asks for
+test: lint types setup compiled ## lint, types and all tests, as in CI
 	scripts/test-interpreted
 	scripts/test
 
@@ -60,11 +60,11 @@ docs: ## write what the documents take from the code: commands, the life of a UR
 	$(bin)/python scripts/docs-frontier
 	$(bin)/python scripts/docs-pictures
 
-compiled: ## compile the frontier (mypyc), which makes it a third faster
+compiled: ## compile the hot modules with mypyc: the frontier becomes a third faster
 	@scripts/venv dev
 	@$(bin)/python scripts/compile
 
-interpreted: ## remove what was compiled
+interpreted: ## remove the compiled modules
 	@scripts/venv
 	@$(bin)/python scripts/compile --clean
 
