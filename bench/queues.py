@@ -91,7 +91,9 @@ def ack_each(q, count):
 
 
 CONTENDERS = [
-    Contender("queue.Queue", "nothing, one process", lambda _: queue.Queue(), put_each, get_each, shared=False),
+    Contender(
+        "queue.Queue", "nothing; threads of one process only", lambda _: queue.Queue(), put_each, get_each, shared=False
+    ),
     Contender("multiprocessing.Queue", "nothing", lambda _: multiprocessing.Queue(), put_each, get_each),
     Contender("lycosa, put and get", "kill -9", Queue, put_each, get_each),
     Contender("lycosa, put and lease", "kill -9, leased ones too", Queue, put_each, lease_each),

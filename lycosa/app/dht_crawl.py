@@ -184,8 +184,8 @@ async def crawl(
     max_torrents  end after this many new torrents; without it, the crawl runs until the generator is closed
 
     The other arguments are those of `open_node`. The crawl pauses while your loop processes a torrent. A torrent is
-    durable before it is yielded, so it is not yielded again after a crash. To stop the crawl, close the generator, even
-    if you leave the loop early: `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
+    durable before it is yielded, so it is not yielded again after a crash. To stop the crawl, close the generator:
+    leaving the loop does not. Write `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
     """
     check_store(store, max_bytes)
     if max_torrents is not None and max_torrents < 1:

@@ -3,6 +3,8 @@
 DIR/node.json, DIR/lock    the node: its id and its contacts
 DIR/queue/                 the frontier of infohashes, which `lycosa frontier` can show
 DIR/torrents.sqlite        the torrents, unless they are on a database server
+DIR/rules/                 the rules that were added to the built-in ones
+DIR/index/                 the search index, by default
 DIR/store                  the place where the last crawl stored its torrents
 """
 

@@ -25,6 +25,7 @@ OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 def fingerprint_rules_of(settings: Settings, spider: Spider) -> FingerprintRules:
     """Return the fingerprint rules of the setting, with the spider's `key_resolver` if the setting names no function.
 
+    The setting `none` means no rules and no resolver.
     Raises `BadSetting`, or `UsageError` if the `key_resolver` does not take KEY_ARGUMENTS.
     """
     words = split_rules(settings.fingerprint_rules)

@@ -201,7 +201,7 @@ class IndexProcess:
         if progress is None or not progress.is_running or (self._process and self._process.is_alive()):
             return progress
         if (self._process and self._process.exitcode) or progress.noted < time.time() - STALLED_S:
-            progress.ended, progress.error = progress.noted, "the rebuilding process was killed"
+            progress.ended, progress.error = progress.noted, "the rebuilding process failed or no longer responds"
         return progress
 
     async def close(self) -> None:

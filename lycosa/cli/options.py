@@ -50,7 +50,7 @@ FLAGS = (
     Flag("content_types", LIMITS, "T,...", "Content types to download."),
     Flag("follow_nofollow", LIMITS, "", "Follow links marked rel=nofollow."),
     Flag("robots", LIMITS, "", "Obey robots.txt."),
-    Flag("concurrency", REQUESTS, "N", "Maximum requests in progress."),
+    Flag("concurrency", REQUESTS, "N", "Maximum pages in progress, callbacks included."),
     Flag("processes", REQUESTS, "N", "Number of processes that fetch and parse."),
     Flag("concurrency_per_host", REQUESTS, "N", "Maximum concurrent transfers per host."),
     Flag("delay", REQUESTS, "S", "Minimum seconds between two requests to a host."),

@@ -49,7 +49,7 @@ def task_progress(
 
 
 def has_terminal(*, shares_terminal: bool = False) -> bool:
-    """Return whether standard error is a terminal for a live line."""
+    """Return whether standard error is a terminal that can show a live line."""
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return False
     return not (shares_terminal and sys.stdout.isatty())

@@ -167,7 +167,7 @@ class Settings:
     auto_throttle_target: Annotated[float, RealNumber(0.01, 10_000)] = 1.0
     """Average number of concurrent requests to one host that auto-throttle aims at."""
     auto_throttle_debug: Annotated[bool, Boolean()] = False
-    """Log the decision of auto-throttle for each response."""
+    """Log each change of a delay by auto-throttle."""
 
     # Retries and redirects
 
@@ -207,14 +207,15 @@ class Settings:
     http_cache_ignore_missing: Annotated[bool, Boolean()] = False
     """Fetch nothing that is not in the cache."""
     http_cache_ignore_statuses: Statuses = ()
-    """Statuses that the cache does not store."""
+    """Statuses that `replay` does not store; by default those that are retried."""
     http_cache_size: Annotated[int, ByteSize(1024**2, 1 << 60)] = 1024**3
     """Maximum size of the cache on disk, in bytes."""
 
     # Items
 
     output: Annotated[tuple[str, ...], OutputList()] = ()
-    """Outputs for items: files (format by suffix, or FILE:FORMAT), streams in Redis, or `-`, which is the default."""
+    """Outputs for items: files (format by suffix, or FILE:FORMAT), streams in Redis, or `-` for
+    standard output, which is the default."""
     fields: Annotated[tuple[str, ...], ListOf(Text("the name of a field", SHORT), distinct=True)] = ()
     """Columns of CSV outputs; by default all fields of the first items."""
     overwrite: Annotated[bool, Boolean()] = False
@@ -275,7 +276,7 @@ class Settings:
     index: Annotated[str | None, FilePath("a folder")] = None
     """Folder of the search index; None for no index."""
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
-    """Segment of a run: URLs are unique in each segment; empty for none."""
+    """Segments in which every URL is fetched once: a period such as `day`, `spider`, or a function; empty for none."""
     keep_segments: Annotated[int | None, Integer(1, SEGMENTS_KEPT_MAX, optional=True)] = None
     """Number of archived segments to keep of each period (hour, day, ...); None for as many as a state can hold."""
     keep_segments_for: Annotated[float | None, Duration(3600, 36_525 * DAY_S)] = None
@@ -304,7 +305,7 @@ class Settings:
     """Keep the full records of done URLs in a shared frontier, to list and refresh them; fixed when the crawl
     starts."""
     replicas: Annotated[int, Integer(0, 10)] = 0
-    """Number of replicas of a shared frontier's Redis that must confirm a commit before the crawl continues."""
+    """Number of replicas of a shared frontier's Redis for whose confirmation each commit waits, at most 1 s."""
     expire_after: Annotated[float | None, Duration(60.0, 36_525 * DAY_S)] = None
     """Time for which a finished shared crawl is kept after its end, in seconds; None to keep it for ever."""
     sync: Annotated[bool, Boolean()] = False

@@ -1,7 +1,7 @@
 """Canonical URLs, host keys and fingerprints.
 
 The canonical form is ada's WHATWG serialisation without the fragment: scheme and host in lower case, no default port,
-dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. A user name or password is
+dot segments resolved, query order kept, pure ASCII. Only http and https are accepted. A user name or password is
 refused, because canonical URLs are stored, logged and written to the output.
 """
 

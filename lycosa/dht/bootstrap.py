@@ -29,8 +29,8 @@ RESOLVE_TIMEOUT_S = 10.0
 async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> list[bytes]:
     """Return the endpoints of nodes given as HOST:PORT or as a torrent file that lists nodes. DEFAULT is skipped.
 
-    Raises `UsageError` for any other form, and for a HOST whose address is neither public nor allowed; `LycosaError` if
-    no address is found.
+    Raises `UsageError` for any other form, for a torrent file that cannot be read or lists no nodes, and for a HOST
+    whose address is neither public nor allowed; `LycosaError` if no address is left.
     """
     names = [each for each in written if each != DEFAULT]
     found: list[bytes] = []
@@ -45,7 +45,7 @@ async def find_bootstrap(written: Iterable[str], allowed: AllowedNetworks) -> li
                 raise UsageError(f"--bootstrap {name}: {text(endpoint)} is not public: {_advice(endpoint)}")
         found += endpoints
     if names and not found:
-        raise LycosaError(f"--bootstrap {' '.join(names)}: no address found; is the name right, and the network up?")
+        raise LycosaError(f"--bootstrap {' '.join(names)}: no usable address; is the name right, and the network up?")
     return list(dict.fromkeys(found))
 
 
@@ -56,7 +56,7 @@ async def find_routers(allowed: AllowedNetworks) -> list[bytes]:
     """
     found = [each for each in await resolve(PUBLIC_ROUTERS) if is_contactable(each, allowed)]
     if not found:
-        raise LycosaError(f"--bootstrap {DEFAULT}: the public routers have no public address: is the network up?")
+        raise LycosaError(f"--bootstrap {DEFAULT}: no public address found for the public routers; is the network up?")
     return found
 
 

@@ -60,7 +60,7 @@ class NodeState:
         crawl."""
         has_contacts = any(table is not None and table.contacts for table in self._last)
         folder = self._path.parent
-        with contextlib.suppress(OSError):  # the error that ends the block is more important
+        with contextlib.suppress(OSError):  # the error of the caller is more important
             if not has_contacts and {each.name for each in folder.iterdir()} <= {FILE, LOCK}:
                 self._path.unlink(missing_ok=True)
                 (folder / LOCK).unlink()
@@ -83,7 +83,7 @@ class NodeState:
         return tables
 
     def save(self, tables: Sequence[SavedTable]) -> None:
-        """Replace the file with one table for each loaded family. Raises `StateError`.
+        """Replace the file with one table for each node of `load`. Raises `StateError`.
 
         A table without contacts keeps the old ones: after hours offline they are the only way to join. Saved nodes that
         do not run this time stay in the file.

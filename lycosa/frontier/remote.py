@@ -88,7 +88,7 @@ class RemoteOperations(RpcClient):
 
     def _report_wait(self, timeout_s: float, work: str) -> None:
         if work:
-            self._report(f"{self.address}: {self.owner} {work} the whole state; the crawl is paused until then")
+            self._report(f"{self.address}: {self.owner} {work} the whole state; the crawl is paused meanwhile")
         elif not self._is_reported:
             self._is_reported = True
             silent = f"{self.address}: {self.owner} has not answered for {REPORT_AFTER_S:g} s"

@@ -2,7 +2,7 @@
 
 Only the first SEARCHED_BYTES of a page are searched. The search starts from the q of `http-equiv`, a rare letter, so
 it takes 0.4 µs for nearly all pages. A refresh inside a comment or an element of `ignore_tags` is ignored, as in a
-browser that runs scripts. Such an element ends at its end tag, even inside an open quote.
+browser that runs scripts. The end tag ends such an element, even if a quote in it is still open.
 """
 
 from __future__ import annotations

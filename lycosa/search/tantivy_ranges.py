@@ -4,7 +4,8 @@ A tantivy query for a range of numbers reads the numbers of all documents, even 
 have the words of the query. So each document also has these terms:
 
 - the day and the hour of its time (`Schema.time`), for filters by time
-- the step of each number by which users sort (`Schema.stepped`): a few steps hold the highest numbers
+- for sorting, the step of each number in `Schema.stepped`, a small range of values (see `step_of`): to find the
+  documents with the highest numbers, the terms of a few steps are enough
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TERM_COST = 8_000
 
 
 class Days:
-    """The days at one commit."""
+    """The days of the documents in one commit of the index, and the number of documents of each."""
 
     def __init__(self, fields: tantivy.Schema, searcher: tantivy.Searcher) -> None:
         self._fields = fields
@@ -64,7 +65,7 @@ class Days:
 
 
 class Steps:
-    """The steps of the numbers at one commit."""
+    """The steps of the numbers in one commit of the index, and the number of documents of each."""
 
     def __init__(self, fields: tantivy.Schema, searcher: tantivy.Searcher, schema: Schema) -> None:
         self._fields = fields

@@ -136,7 +136,7 @@ class RecordStore(Protocol):
         """Return ids of removed rows whose removal was not acknowledged: an index may still have them."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
-        """Return the next torrents after this id as changes, to fill an index. Token 0 means no pending change."""
+        """Return the next torrents after this id as changes, to fill an index. `token` is 0: no change is pending."""
 
     async def mark_listed(self) -> int:
         """Return the largest id. From now on, `changes` has each change of the torrents up to this id.
@@ -163,7 +163,8 @@ class RecordStore(Protocol):
     ) -> int:
         """Remove torrents, and never store them again. Return how many were removed.
 
-        Infohashes that are already denied get the new reason, unless it is empty. For `hashed`, see `hashed_key`.
+        Infohashes that are already denied get the new reason, unless it is empty. `hashed`: see
+        `torrent_record.hashed_key`.
         `hybrids` has the two infohashes of each hybrid torrent; stored torrents need not be in it.
         """
 

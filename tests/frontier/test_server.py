@@ -212,7 +212,7 @@ def test_an_owner_that_is_working_is_not_reported_as_unresponsive(
             await (client.verify(reports.append) if method == "verify" else client.compact())
 
     run(scenario())
-    assert reports == [f"{path}: process {os.getpid()} {verb} the whole state; the crawl is paused until then"]
+    assert reports == [f"{path}: process {os.getpid()} {verb} the whole state; the crawl is paused meanwhile"]
 
 
 def test_an_owner_that_answers_is_not_reported(tmp_path: Path) -> None:

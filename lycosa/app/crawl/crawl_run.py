@@ -195,8 +195,6 @@ class CrawlRun:
             server_lost = isinstance(error, StateError) and bool(self._settings.frontier)
             with suppress(BadSpider):  # raise the first error
                 await self._close_spiders(reason, server_lost=server_lost)
-            if self._interrupted and isinstance(error, WorkerLost):
-                raise StateError(str(error)) from None  # after WorkerLost the worker would rejoin the crawl
             raise
         await self._close_spiders(reason)
 
@@ -263,6 +261,16 @@ class CrawlRun:
 
     async def snapshot(self) -> Snapshot:
         return await self._engine.snapshot()
+
+    @contextmanager
+    def no_rejoin_after_interrupt(self) -> Iterator[None]:
+        """After an interrupt, raise `WorkerLost` as `StateError`: the worker would rejoin the crawl."""
+        try:
+            yield
+        except WorkerLost as lost:
+            if not self._interrupted:
+                raise
+            raise StateError(str(lost)) from None
 
     def shutdown_deadline(self) -> asyncio.Timeout:
         return shutdown_deadline(self._engine)

@@ -1,4 +1,7 @@
-"""Fetch one page through the engine, for `lycosa fetch` and `lycosa shell`. Nothing is stored."""
+"""Fetch one page through the downloader middlewares, for `lycosa fetch` and `lycosa shell`.
+
+Nothing is stored, except in the HTTP cache.
+"""
 
 from __future__ import annotations
 

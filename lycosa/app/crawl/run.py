@@ -113,13 +113,14 @@ async def _crawl(spec: CrawlSpec, observe: Observer | None, deadline: ShutdownDe
             metrics_url = await stack.enter_async_context(page)
             logging.getLogger(NOTICES).info("metrics: %s", metrics_url)
         await run.start_seeding()
-        has_run = await run.run(observe)
-        try:
-            async with run.shutdown_deadline():
-                summary = await run.summary(nothing_to_do=not has_run)
-                return replace(summary, shared=await opened.totals(run.reporter))
-        except TimeoutError:  # after the second interrupt: the summary is not available
-            raise KeyboardInterrupt from None
+        with run.no_rejoin_after_interrupt():
+            has_run = await run.run(observe)
+            try:
+                async with run.shutdown_deadline():
+                    summary = await run.summary(nothing_to_do=not has_run)
+                    return replace(summary, shared=await opened.totals(run.reporter))
+            except TimeoutError:  # after the second interrupt: the summary is not available
+                raise KeyboardInterrupt from None
 
 
 async def _check_outputs(settings: Settings, state: StateDir) -> None:

@@ -155,7 +155,9 @@ def _pipeline_commits(crawl: CrawlSpec) -> PipelineCommits | None:
     if not any(commit_with_crawl(spec) for spec in crawl.spiders):
         return None
     if crawl.settings.processes > 1:
-        raise BadSetting("processes: a pipeline with before_commit runs in one process: start workers with --frontier")
+        raise BadSetting(
+            "processes: a pipeline with before_commit needs 1 process; for more, start workers with --frontier"
+        )
     return PipelineCommits()
 
 

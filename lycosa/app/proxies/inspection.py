@@ -1,4 +1,4 @@
-"""Functions of a pool's API that commands use too."""
+"""The parts of a pool's HTTP API that commands use, too."""
 
 from __future__ import annotations
 

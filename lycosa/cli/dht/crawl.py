@@ -60,7 +60,7 @@ class CrawlOptions(NamedTuple):
     type=click.Choice(PROFILES),
     default=PROFILES[0],
     show_default=True,
-    help="Limits of the crawl. home: for a line with a home router; server: for a machine without NAT.",
+    help="Limits of the crawl. home: behind a home router; server: for a machine without NAT.",
 )
 @rules_option
 @click.option(
@@ -97,7 +97,7 @@ class CrawlOptions(NamedTuple):
 def command(options: NodeOptions, **arguments: Any) -> int:
     """Find torrents in the DHT and store their metadata in the folder of --state. Content is never fetched.
 
-    The same folder resumes a crawl. Nothing is announced, and no peer addresses are stored.
+    To resume a crawl, give the same --state. Nothing is announced, and no peer addresses are stored.
 
     \b
     lycosa dht crawl --bind 0.0.0.0:6881 --bootstrap default --state torrents --page 8090

@@ -68,7 +68,8 @@ def _options(*, is_short: bool, state_help: str) -> list[Callable[[Any], Any]]:
             multiple=True,
             type=NON_EMPTY,
             metavar="HOST:PORT",
-            help="Node to join the network through, or a torrent file with nodes; `default` for the public routers. "
+            help="Node to join the network through, or a torrent file with nodes; `default` for the public "
+            "bootstrap nodes. "
             "May be repeated.",
         ),
         click.option(

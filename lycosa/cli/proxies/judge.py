@@ -51,7 +51,7 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
 
     It prints its address, which includes a secret key. Give the address to `lycosa proxies check --judge ADDRESS`, or
     set judges = ["ADDRESS"] in [proxies.checks] of lycosa.toml. Proxies must be able to reach
-    the judge: run it on a machine with a public address, not behind the proxies.
+    the judge: run it on a machine with a public address, usually not behind a home router.
 
     \b
     lycosa proxies judge --bind 0.0.0.0:8300 --public judge.example.org --keep judge

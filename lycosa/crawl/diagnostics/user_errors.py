@@ -49,7 +49,7 @@ RETURNS = {
 MISPLACED_METHODS = {
     "process_item": "it is a method of pipelines: put the class into pipelines",
     "process_start_requests": "write async def process_start(self, start)",
-    "process_spider_output_async": "process_spider_output may be an async generator itself",
+    "process_spider_output_async": "write process_spider_output as an async generator instead",
 }
 """Methods that middlewares define by mistake, and what to write instead."""
 

@@ -6,7 +6,8 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes one sleeper on the running loop. A `set` without a sleeper ends the next sleep at once."""
+    """Wakes one sleeper on the running loop. After a `set` or a timeout, sleeps end at once until
+    `clear`."""
 
     def __init__(self) -> None:
         self._is_set = False

@@ -160,7 +160,7 @@ def with_spider(method: Method, count: int, spider: object) -> Method:
         return method
     if _takes(signature, [*arguments, spider]):
         return wraps(method)(lambda *args: method(*args, spider))
-    raise BadMiddleware(f"{method.__qualname__}{signature} cannot be called with its arguments")
+    raise BadMiddleware(f"{method.__qualname__}{signature} must take {count} argument(s) and, optionally, spider")
 
 
 def _takes(signature: inspect.Signature, arguments: Sequence[object], **named: object) -> bool:

@@ -1,6 +1,6 @@
 """Sorts the results of a callback into items, requests and links.
 
-| the callback is or returns          | results                         |
+| the callback returns                | results                         |
 |-------------------------------------|---------------------------------|
 | None                                | none                            |
 | a `Request`, a link or an item      | that value                      |
@@ -22,7 +22,7 @@ from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 RESULTS_MAX = 1_000_000
-"""Maximum results of one callback: they are held in memory until it ends."""
+"""Maximum items and requests of one callback, without links: they are held in memory until it ends."""
 
 
 class Results(NamedTuple):

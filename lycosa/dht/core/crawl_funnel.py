@@ -25,7 +25,8 @@ class CrawlOutcome(IntEnum):
     DISTRUSTED = 23
     """Sampled from a host whose infohashes hardly ever lead to metadata."""
     ALREADY_STORED = 30
-    """Stored before it was tried: through the other infohash of a hybrid torrent, or by another crawler."""
+    """Stored before it was tried: through the other infohash of a hybrid torrent, by another crawler, or before a
+    crash."""
     FORBIDDEN = 31
     """Denied or evicted. The other infohash of a hybrid is checked only after the fetch."""
     TRIED = 40

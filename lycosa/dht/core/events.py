@@ -141,6 +141,7 @@ class Traffic:
     bytes_out: int = 0
     queries_in: int = 0
     answers_out: int = 0
+    """Including announces that were answered with an error: an invalid token, or a private address."""
     errors_out: int = 0
     limited: int = 0
     """Queries from other nodes that a limit left unanswered."""

@@ -335,7 +335,7 @@ class PeersOptions(TypedDict, total=False):
     start: Iterable[Contact]
     """Contacts that are known to be near the infohash."""
     only: Contact
-    """Query only this node. The event is PeersNamed, or QueryFinished as soon as the answer is late."""
+    """Query only this node. The event is PeersNamed, or QueryFinished if the query fails or its answer is late."""
 
 
 class NodeBusy(LycosaError):
@@ -467,7 +467,7 @@ class Operations:
 
     def _next_id(self) -> int:
         if len(self._running) >= OPERATIONS_MAX:
-            raise NodeBusy(f"{OPERATIONS_MAX} lookups are running; wait until one ends")
+            raise NodeBusy(f"{OPERATIONS_MAX} operations are running; wait until one ends")
         self._started += 1
         return self._started
 

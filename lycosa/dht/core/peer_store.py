@@ -130,7 +130,10 @@ class PeerStore:
     def peers(
         self, infohash: bytes, count: int, chance: int, now: float, *, without_seeds: bool = False
     ) -> list[bytes]:
-        """If there are more than `count` peers, the integer `chance` determines which are returned."""
+        """Return up to `count` peers, selected by the integer `chance`.
+
+        `without_seeds`: leave out the seeds, unless there are no other peers.
+        """
         self.expire(now)
         swarm = self._swarms.get(infohash)
         if swarm is None:

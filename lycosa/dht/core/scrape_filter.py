@@ -1,4 +1,4 @@
-"""The Bloom filters with which nodes together estimate the number of seeds and peers of a torrent (BEP 33)."""
+"""The Bloom filters with which nodes together estimate the numbers of seeds and leechers of a torrent (BEP 33)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Node ids that fit the IP address of their node, and how a node learns its own address (BEP 42).
 
-The first 21 bits of a secure id are a hash of the masked IP address and of three bits of the id's last byte. Because of
-the mask, somebody with many addresses can have only a few ids."""
+The first 21 bits of a secure id are a hash of the masked IP address and of three bits of the id's last byte. The mask
+limits how many different beginnings somebody with many addresses can have."""
 
 from __future__ import annotations
 

@@ -87,7 +87,10 @@ class TorrentCrawl:
         self._sweep: Sweep | None = None
 
     async def run(self) -> None:
-        """On cancellation, store all fetched torrents and make the queue durable."""
+        """At the end, store the torrents that wait for the store, if that takes no longer than FINISH_MAX_S (store.py).
+
+        The queue is made durable before and after that.
+        """
         position = await self._queue.sweep_position()
         self._sweep = sweep = Sweep(asyncio.get_running_loop().time(), position)
         sweeping = SweepStage(self._session, sweep, self._triage, self._queue, self._profile)

@@ -39,7 +39,7 @@ def crawl_metrics(view: TorrentCrawlView) -> list[Metric]:
         _counter("store_busy_seconds", "Time that the store was busy.", [({}, now.store_busy_s)]),
         _counter(
             "query_waits",
-            "Queries that a limit delayed.",
+            "Waits of queries and connections for a limit. A query that waits twice counts twice.",
             [({"limit": each.name.lower()}, now.waits.get(each, 0)) for each in QueryLimit],
         ),
         _gauge(

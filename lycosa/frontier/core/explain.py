@@ -17,7 +17,7 @@ FormatTime = Callable[[float], str]
 REASONS = {
     "404": "the host answered that the page does not exist (404)",
     "410": "the host answered that the page is gone for good (410)",
-    "304": "the host answered that the page has not changed (304)",
+    "unchanged": "the host answered that the page has not changed (304)",
     "scope": "it is out of the scope of the crawl",
     "depth": "it is deeper than the crawl may go",
     "deny": "a --deny glob matches it",

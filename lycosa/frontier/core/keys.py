@@ -6,8 +6,8 @@ key, and the request always goes to its full URL.
 
 A parameter is the text between two `&` (WHATWG). Rules see its decoded name, but the key has it as written: `a%26b=1`
 is one parameter, and `%41` differs from `A`. If a rule concerns the query, empty parameters are ignored. A parameter
-with a bare `;` is always kept: old servers read it as several. For canonical URLs, only the resolver can raise an
-error. Without `sort`, the rules take linear time."""
+with a bare `;` is always kept: old servers read it as several. The rules expect
+canonical URLs; then only the resolver can raise an error. Without `sort`, the rules take linear time."""
 
 from __future__ import annotations
 

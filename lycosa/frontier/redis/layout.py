@@ -30,7 +30,7 @@ class Key(StrEnum):
     hash: `crawl`, the number of the crawl; `partitions`; `number` of this partition; `layout`; `spider`; `whole`, set
     once all partitions are created; `keep_done`; the policy; the counters `token`, `turn`, `ready`, `line`, `arrived`,
     `workers`, `cookies`; `wanted`, when a worker last got fewer leases than it asked for; `seen`, the time of the last
-    call of any worker; `real`, the last time of the server's clock, and `ahead`, by how much the time of the crawl is
+    call of any worker; `real`, when the server's clock was last noted, and `ahead`, by how much the crawl's time was
     ahead of it; `run_at`, when the run began; `item_at`, the time of its last item; `pages_at_item`, its pages until
     then; `expires_at` and `reviving`, see expiry.lua; `waits`, written when a commit waits for replicas; `floor`, see
     `refuse_rejoin` in membership.lua."""
@@ -141,7 +141,8 @@ class Key(StrEnum):
     TOTALS = "totals"
     """hash: name -> sum over all workers, past and present."""
     RUN_TOTALS = "run_totals"
-    """hash: the totals at the beginning of the run. A run begins when a worker joins a crawl without workers."""
+    """hash: the totals at the beginning of the run. A run begins when a worker joins, and no worker
+    with another name is alive."""
 
     # Records on their way to other partitions: see outboxes.lua.
     OUTBOX = "outbox|"
@@ -151,8 +152,8 @@ class Key(StrEnum):
     OUTBOX_DELIVERED = "outbox_delivered"
     """hash: partition -> number of the last record that was delivered."""
     OUTBOX_SERVERS = "outbox_servers"
-    """hash: partition -> the servers that numbered its records, in the order of the failovers. Each has the last record
-    number of the server before it."""
+    """hash: partition -> the servers that numbered its records, in the order of the failovers. Each with the
+    number of the last record that was delivered before it took over."""
     OUTBOX_RETAINED = "outbox_retained"
     """hash: partition -> which of the records delivered to it may be removed from the outbox; see `expired_upto`."""
     INBOX_LAST = "inbox_last"

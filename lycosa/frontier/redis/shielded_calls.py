@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from lycosa.core.errors import StateError
-
 Call = Callable[[], Awaitable[Any]]
 Result = TypeVar("Result")
 
@@ -36,12 +34,12 @@ def preserve_cancellation(retry: Callable[[Call], Awaitable[Any]]) -> Callable[[
 class ShieldedCalls:
     """Runs calls that change state on the server and in this process: each must run until its answer is processed.
 
-    If the caller is cancelled, its call continues. If that call fails, the next call raises its error.
+    If the caller is cancelled, its call continues. If that call then fails, the next call raises its error.
     """
 
     def __init__(self) -> None:
         self._orphans: set[asyncio.Task[Any]] = set()
-        self._error: StateError | None = None
+        self._error: Exception | None = None
 
     async def __call__(self, call: Coroutine[Any, Any, Result]) -> Result:
         if self._error is not None:
@@ -64,5 +62,19 @@ class ShieldedCalls:
 
     def _orphan_ended(self, task: asyncio.Task[Any]) -> None:
         self._orphans.discard(task)
-        if not task.cancelled() and isinstance(task.exception(), StateError):
-            self._error = task.exception()  # type: ignore[assignment]
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._error = error
+
+
+async def wait_although_cancelled(call: Coroutine[Any, Any, Result]) -> Result:
+    """Make a call. If the caller is cancelled, wait for the end of the call first; if again, cancel the call."""
+    task = asyncio.create_task(call)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()  # does nothing if it has ended
+        raise
+    return task.result()

@@ -5,6 +5,7 @@
     /                  the pool and its targets
     /target            one target: its proxies, and why each would be leased or not
     /proxies           all proxies
+    /api               how to use the API
 
 Pages need no JavaScript and change nothing.
 """

@@ -16,10 +16,10 @@ from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX
 from lycosa.proxies.core.pool.target import ProxyRequest
 
 BODY_MAX = 8_000_000
-"""In bytes."""
+"""Maximum bytes of a JSON body."""
 
 LIST_MAX = 64_000_000
-"""In bytes."""
+"""Maximum bytes of a list of proxies."""
 
 BODY_TIMEOUT_S = 60.0
 JSON = "application/json"

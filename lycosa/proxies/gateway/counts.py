@@ -35,7 +35,7 @@ class GatewayCounts:
             Metric("lycosa_gateway_clients", "gauge", "Client connections.", [({}, self.clients)]),
             Metric("lycosa_gateway_tunnels", "gauge", "Open tunnels.", [({}, self.tunnels_open)]),
             _labelled("requests", "Plain requests, by status of the response.", "status", self.requests),
-            _labelled("tunnels_opened", "Opened tunnels, by protocol.", "by", self.tunnels),
+            _labelled("tunnels_opened", "Opened tunnels, by protocol.", "protocol", self.tunnels),
             _labelled("outcomes", "Uses of proxies, by blame of the outcome.", "blame", self.outcomes),
             _labelled("refused", "Refused requests and connections, by status or reason.", "status", self.refused),
             _total("retries", "Requests sent again.", [({}, self.retries)]),

@@ -24,7 +24,8 @@ FindProxy = Callable[[str], Awaitable[Proxy | None]]
 async def explain_target(
     calls: PoolCalls, policy: TargetPolicy, target: str, request: ProxyRequest, now: float, find: FindProxy
 ) -> list[ProxyExplanation]:
-    """Implements `ProxyPool.explain`. `find` looks up proxies that are not among the nearest."""
+    """Implements `ProxyPool.explain`. `find` looks up proxies that are not among the NEAREST_MAX with the
+    lowest latency."""
     nearest, version = await calls.call_pool("nearest", count=NEAREST_MAX)
     facts = list(facts_of({key: each for key, _, each in nearest}).items())
     proxies = {key: from_stored(stored) for key, stored, _ in nearest}

@@ -352,7 +352,7 @@ async def redis_pool(
     now: Callable[[], float] | None = None,
     draw: Callable[[], float] = clock.chance,
 ) -> RedisPool:
-    """Return the pool named `name`. `now` returns unix seconds; the default is the server's clock.
+    """Return the pool named `name`. `now` returns unix seconds; by default, the scripts use the server's clock.
 
     Raises `UsageError` for a bad address or a refused login, `StateError` if the server is unreachable or unsuitable.
     """

@@ -1,4 +1,4 @@
-"""The folder of a queue that many processes share: one SQLite database, one lock, a named pipe for each process.
+"""The folder of a queue that many processes share: one SQLite database, one lock, a named pipe per queue object.
 
 DIR/queue.db   tables: state (one row, see `QueueState`), items (available items), leased (each with its member)
 DIR/lock       held during one transaction; the operating system releases it if the process dies

@@ -18,7 +18,7 @@ from lycosa.queues.redis.member import QueueFormat, QueueMember
 from lycosa.queues.redis.server import QueueServer, read_queue_address
 
 CALL_MAX_BYTES = 512 << 20
-"""Maximum size of the packed items of one `put_many`: the server accepts no more."""
+"""Maximum bytes of the packed items of one `put_many`."""
 RECONNECT_MAX_S = 30.0
 """How long a call is retried while the server is down, before it raises `StorageError`."""
 

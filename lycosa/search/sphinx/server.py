@@ -16,7 +16,7 @@ CONNECT_S = 5
 ANSWER_MAX_S = 300
 """Maximum seconds for a statement: the server may be merging parts of an index."""
 SEARCH_MAX_S = 30
-"""Maximum seconds in a process that only searches: visitors wait."""
+"""Maximum seconds for a statement in a process that only searches, because visitors are waiting for it."""
 
 
 class SphinxAnswer(NamedTuple):

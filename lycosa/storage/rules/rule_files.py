@@ -29,7 +29,10 @@ PACKAGE = Path(__file__).with_name("rule_sets")
 
 
 def make_inspector(paths: Iterable[Path] = ()) -> Inspector:
-    """Return an inspector with the built-in rules and those of these files. Raises `UsageError`."""
+    """Return an inspector with the built-in rules and those of these files. Raises `UsageError`.
+
+    If a file has `abuse_rules = false`, the built-in rules against abuse material are left out.
+    """
     added: list[tuple[RuleFile, CompilePattern]] = []
     for path in paths:
         inspector_of(path)  # reports mistakes with the name of the file

@@ -449,7 +449,7 @@ def part(name: str) -> object:
         ("process_spider_outputs", "did you mean process_spider_output?"),
         ("process_start_requests", "write async def process_start(self, start)"),
         ("process_item", "it is a method of pipelines: put the class into pipelines"),
-        ("process_spider_output_async", "process_spider_output may be an async generator itself"),
+        ("process_spider_output_async", "write process_spider_output as an async generator instead"),
     ],
 )
 def test_methods_that_are_never_called_are_found(name: str, rest: str) -> None:

@@ -354,7 +354,7 @@ def test_a_method_with_wrong_arguments_is_refused_before_the_crawl(server):
         def process_request(self):
             pass
 
-    with pytest.raises(BadMiddleware, match=r"Wrong\.process_request\(\) cannot be called with its arguments"):
+    with pytest.raises(BadMiddleware, match=r"Wrong\.process_request\(\) must take 1 argument"):
         crawled(server, downloader_middlewares={Wrong: 5})
 
 

@@ -43,7 +43,7 @@ def bounds(kind: str = "host", seeds=("http://b.example/",), **more) -> CrawlBou
         (row("done", 990.0, "200"), "done at <990>: it was fetched (200)"),
         (row("done", 990.0, "404"), "the host answered that the page does not exist (404)"),
         (row("done", 990.0, "410"), "gone for good"),
-        (row("done", 990.0, "304"), "the page has not changed"),
+        (row("done", 990.0, "unchanged"), "the page has not changed"),
         (row("done", 990.0, "scope"), "out of the scope"),
         (row("done", 990.0, "depth"), "deeper than the crawl may go"),
         (row("done", 990.0, "robots"), "robots.txt forbids it"),

@@ -235,7 +235,7 @@ class Conversation:
                 self._events.append(DhtPortReceived(port))
 
     def _receive_extension_handshake(self, payload: bytes, now: float) -> None:
-        """Use the first handshake that offers metadata. Later ones may only change the id of metadata messages."""
+        """The first handshake must offer metadata. Later ones may only change the id of metadata messages."""
         theirs = decode_extension_handshake(payload)
         if theirs.metadata_id is not None:
             self._metadata_id = theirs.metadata_id

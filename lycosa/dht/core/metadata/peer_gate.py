@@ -3,7 +3,9 @@
 - A host (an IPv4 address or an IPv6 /64) gets one connection at a time and at most ten per minute, so that forged
   announces cannot make us flood a victim.
 - Private and reserved addresses are never contacted.
-- After a failure a peer is not contacted for a while. Each further failure doubles this pause.
+- A peer that cannot be reached, is too slow or breaks the protocol is paused. Each further such failure doubles the
+  pause.
+- A host that sends metadata with a wrong hash, or a flood, is banned for an hour.
 
 All tables are bounded. `now` is monotonic seconds.
 """

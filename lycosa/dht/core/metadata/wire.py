@@ -71,7 +71,7 @@ class MessageReader:
         self._buffer += data
 
     def next_message(self) -> PeerMessage | None:
-        """Return the next complete message, if any. Raises `PeerError`."""
+        """Return the next message, if any: one that is not read, as soon as its id has arrived. Raises `PeerError`."""
         self._skip()
         start = self._at
         here = len(self._buffer) - start
@@ -139,7 +139,7 @@ def decode_extension_handshake(payload: bytes) -> ExtensionHandshake:
     if not isinstance(metadata_id, int):
         metadata_id = None
     elif not 0 <= metadata_id <= 255:
-        raise PeerError(PeerFailure.PROTOCOL, "an extended message id above 255")
+        raise PeerError(PeerFailure.PROTOCOL, "an extended message id outside 0 to 255")
     size = fields.get(b"metadata_size")
     return ExtensionHandshake(metadata_id, size if isinstance(size, int) else None)
 

@@ -263,7 +263,8 @@ class RoutingTable:
         bucket = self._bucket(contact.id)
         if len(bucket.entries) < K or self._splits(bucket):
             return True
-        return not all(entry.is_good(now) for entry in bucket.entries)
+        secure = self._is_secure(contact)
+        return any(not entry.is_good(now) or (secure and not entry.secure) for entry in bucket.entries)
 
     # Reading the table.
 

@@ -78,7 +78,7 @@ def explain_infohash(facts: HashFacts, when: FormatTime) -> list[str]:
     """Return the answer in sentences, the most important first."""
     lines = [*_store_lines(facts, when)]
     if facts.row is None:
-        return lines or ["never seen: it was in no sample, and no peer announced it to our node"]
+        return lines or ["never queued: no trusted node returned it, and no announce or request of it was accepted"]
     return [*lines, *_queue_lines(facts.row, facts, when)]
 
 

@@ -21,7 +21,7 @@ POLICY = Policy(delay_s=0.0, concurrency_per_host=LEASED_MAX, lease_s=LEASE_S, r
 EPOCH, HOUR_S = 1_700_000_000, 3600
 """Infohashes have no depth. Their records use the field `depth` for the hour of queueing, counted from EPOCH."""
 FETCHED, PRIVATE = "fetched", "private"
-"""Why an infohash is done: its metadata was fetched, and the store has or refused the torrent; or it is private."""
+"""Why an infohash is done. FETCHED: the store has taken or refused the torrent. PRIVATE: the torrent is private."""
 WANTED, SAMPLED, ANNOUNCED = -1, 0, 1
 """Priorities: an announced infohash has a live peer; for a wanted infohash neither a peer nor a sampler is known."""
 

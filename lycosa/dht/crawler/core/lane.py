@@ -69,9 +69,9 @@ class SweepLane:
         head = self.ahead[0][0] if self.ahead else self.end
         if self.is_searching or (self.ahead and head - self.position <= GAP_NODES * spacing):
             return None
-        # `subtree` is the largest size of subtrees with at most GAP_NODES nodes on average: the nodes of such a subtree
-        # know each other. The node at the position was queried, so all nodes of its subtree are known. At the start of
-        # the lane, no node has been queried yet.
+        # `subtree` is the size in keys of the largest subtree that has at most GAP_NODES nodes on average. The nodes of
+        # such a subtree know each other. The node at the position was queried, so all nodes of its subtree are known.
+        # At the start of the lane, no node has been queried yet.
         subtree = 1 << (GAP_NODES * spacing).bit_length() - 1
         here = self.position if self.position == self.start else (self.position // subtree + 1) * subtree
         target = max(here, self._searched_to)

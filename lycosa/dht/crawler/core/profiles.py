@@ -78,7 +78,7 @@ HOME = Profile(
     peers_per_try=8,
     queued_max=3_000,
 )
-"""For a line with a home router, whose tables hold a few thousand connections."""
+"""For a machine behind a home router, whose tables hold a few thousand connections."""
 SERVER = Profile(
     name="server",
     new_addresses=30_000,

@@ -52,8 +52,8 @@ CLOSER_MAX = 2 * K
 """Contacts taken from a response, those closest to the target. This limits the cost of dead contacts."""
 AHEAD_NODES = (5, -2)
 """How far the target is ahead of the queried node, in mean distances between nodes; negative is behind. Queries
-alternate between these values. The first nodes of a subtree are known best by the nodes after them, which return them
-only for a target behind themselves. If all targets were ahead, one node in 60 would be missed."""
+alternate between these values. The first nodes of a subtree are best known to the nodes after them, but these return
+them only for a target behind themselves. If all targets were ahead, one node in 60 would be missed."""
 SPACINGS_KEPT = 31
 """Number of latest estimates of the mean distance between nodes. Their median is used, so a few false responses change
 little."""
@@ -126,10 +126,10 @@ class Sweep:
         self._spacing = KEY_SPACE
         """Estimated mean distance between neighbouring nodes; KEY_SPACE while fewer than K nodes are known."""
         log_of_lanes, progress = position & ((1 << LANES_BITS) - 1), position >> LANES_BITS
-        if not 0 < position < 1 << POSITION_BITS or log_of_lanes > LANES_MAX.bit_length():
+        if not 0 < position < 1 << POSITION_BITS or log_of_lanes >= LANES_MAX.bit_length():
             log_of_lanes = progress = 0
         self._lanes = lanes(1 << log_of_lanes, progress, PROGRESS_BITS)
-        self._is_divided = position > 0
+        self._is_divided = progress > 0 or log_of_lanes > 0
         """Whether the number of lanes fits the size of the network. The first lookup estimates that size."""
         self._turn = 0
         self._again = WaitingNodes()

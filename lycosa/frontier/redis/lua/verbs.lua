@@ -100,7 +100,7 @@ verbs['transferred'] = function(worker)
   finish(entity(lease.host), lease.address, token, contacted == '0' and lease or nil)
 end
 
--- Begins a run of the worker. Argument: when (by the clock of the worker, which names the segments of the run).
+-- Begins a run of the worker. Argument: its start by the worker's clock, from which the segments of the run are named.
 verbs['begin_run'] = function(worker)
   call('HSET', key.run_starts, worker, argument())
 end
@@ -186,10 +186,10 @@ end
 -- Commits. With one partition a commit is one step. With several, the acked records of the other partitions are first
 -- prepared there, under the number of the commit. Then the first partition commits. After that, or when the worker is
 -- removed, the other partitions commit what they have prepared. A server that has several partitions may restart
--- without its last writes between these steps. So both sides compare its id: `is_decision_doubtful` asks whether what
--- was prepared may have outlived its decision; and the first partition decides only on the server that it was on before
--- the others prepared. If its server has changed, the worker first asks the others whether they still have what they
--- prepared.
+-- without its last writes between these steps. So both sides compare server ids. `is_decision_doubtful`: the server of
+-- a prepared partition has changed, so the commit of the first partition may be lost while the prepared records are
+-- still there. The first partition commits only on the server that it was on before the others prepared. If its server
+-- has changed, the worker first asks the others whether they still have what they prepared.
 
 local function set_positions(positions_key)
   for _ = 1, number() do
@@ -227,8 +227,8 @@ verbs['commit_prepared'] = function(worker)
   call('HDEL', key.prepared_servers, worker)
 end
 
--- Whether a commit of the worker was prepared here by another server, or by this one before a restart. The first
--- partition may be on the same server, and may have lost its decision with the change of server.
+-- Whether this partition prepared a commit of the worker on another server, or on this one before a restart. The first
+-- partition may be on the same server, and may have lost the commit in this change.
 local function is_decision_doubtful(worker)
   local server = call('HGET', key.prepared_servers, worker)
   return server and server ~= this_server()

@@ -94,12 +94,10 @@ class PartitionCalls:
             ]
             # Wait for all calls even if one fails: the next exchange must not overtake them.
             results = await asyncio.gather(*calls, return_exceptions=True)
-        granted = {}
-        for request, result in zip(requests, results, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            granted[request.partition] = result
-        return granted
+        if errors := [each for each in results if isinstance(each, BaseException)]:
+            raise next((each for each in errors if isinstance(each, WorkerLost)), errors[0])
+        granted = [each for each in results if not isinstance(each, BaseException)]
+        return {request.partition: count for request, count in zip(requests, granted, strict=True)}
 
     async def _exchange(self, partition: Partition, demand: LeaseDemand) -> int:
         """The verbs stay queued if the server is not the one that they require."""
@@ -114,7 +112,7 @@ class PartitionCalls:
         partition.update(*status)
         partition.answered_at, partition.server = sent_at, server.decode()
         if verbs[0]:
-            partition.is_undecided = False
+            partition.is_undecided, partition.required_server = False, ""
         partition.update_starts(start_answers)
         self.added += new
         if refused:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.replicas import Replicas
+from lycosa.frontier.redis.shielded_calls import wait_although_cancelled
 from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.frontier.redis.worker.partition import Partition
@@ -20,14 +22,28 @@ class Commits:
         self.member: Membership | None = None
         self._session = session
         self._number = 0
+        self._lock = asyncio.Lock()
+        self._error: Exception | None = None
+        """Why a commit failed: some partitions may have prepared it, so no further commit may be decided."""
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make the acks final, together with the positions of the sinks.
 
-        The commit is completed even if the caller is cancelled: the next one relies on the decision about this one.
+        The commit is completed even if the caller is cancelled, because the next one relies on the decision about this
+        one. After a first cancellation the caller waits for it: later acks must not be in this commit. Raises the error
+        of a commit that failed before.
         """
-        await self._session.shielded.wait()
-        await self._session.shielded(self._commit(positions))
+        await wait_although_cancelled(self._session.shielded(self._commit_after_others(positions)))
+
+    async def _commit_after_others(self, positions: Mapping[str, int]) -> None:
+        async with self._lock:
+            if self._error is not None:
+                raise self._error
+            try:
+                await self._commit(positions)
+            except Exception as error:
+                self._error = error
+                raise
 
     async def _commit(self, positions: Mapping[str, int]) -> None:
         self._number += 1

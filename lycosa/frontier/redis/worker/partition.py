@@ -110,12 +110,15 @@ class Partition:
         return verbs
 
     def refuse_verbs(self, verbs: list[Any], server: str) -> None:
-        """Queue verbs again: the server has another id than the required one. They still require the former id."""
+        """Queue verbs again: the server has another id than the required one.
+
+        They still require the former id, unless a commit has required another one meanwhile.
+        """
         required, count, *rest = verbs
         self._verbs, self.waiting_verbs = [*rest, *self._verbs], count + self.waiting_verbs
         self.ending |= self._sent_ending
         self.serial -= 1
-        self.server, self.required_server = server, required
+        self.server, self.required_server = server, self.required_server or required
 
     def update(
         self, due: bytes, counts: list[bytes], arrived: bytes, time: bytes, expired: list[bytes], full: int

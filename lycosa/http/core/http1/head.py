@@ -1,7 +1,8 @@
 """Parse the heads of HTTP/1 messages (RFC 9112): bytes in, values or `BadMessage` out.
 
 Parsing is strict, because the next server may be lenient in a different way and see a request that we do not see
-(request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
+(request smuggling): lines end in CRLF, no field is folded, no whitespace precedes a colon, there are no control
+characters.
 llhttp is too lenient, does not keep the original lines, and would be no faster from Python.
 """
 
@@ -44,7 +45,7 @@ Field = tuple[bytes, bytes]
 """The name in lower case, and the original line without the line break."""
 
 Values = dict[bytes, list[bytes]]
-"""The values of the fields in READ, stripped of blanks."""
+"""The values of the fields in READ, without leading and trailing whitespace."""
 
 
 class RequestHead(NamedTuple):

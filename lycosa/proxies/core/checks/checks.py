@@ -60,7 +60,8 @@ class TargetPage:
 
 
 class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
-    """How to check proxies. `own_addresses`: our other addresses. `may_alter`: permitted changes.
+    """How to check proxies. `own_addresses`: our addresses that a proxy must not reveal, besides the one that
+    judges see without a proxy. `may_alter`: permitted changes.
 
     A proxy that has been dead for `dead_kept_s` is forgotten (0: never). `other_kinds`: whether to try other schemes if
     a proxy does not answer to its own.

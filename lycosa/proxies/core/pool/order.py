@@ -9,7 +9,7 @@ To vary the order, the proxy to lease is drawn at random from the first quarter 
 at most DRAW_MAX.
 
 A proxy on trial whose uses have all failed comes last in its tier: it is tried only when no better proxy is free. A
-dearer tier is used only when no cheaper proxy is usable.
+dearer tier is used only when the cheaper tiers have too few usable proxies.
 """
 
 from __future__ import annotations

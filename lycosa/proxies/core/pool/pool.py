@@ -32,7 +32,8 @@ PRICES_MAX = 1_000
 """Beyond this number of distinct prices, a proxy with a new price gets the tier of the next higher price."""
 
 KINDS_MAX = 1_000
-"""Maximum number of kinds of requests for which a target is marked as filled. Beyond it, all marks are removed."""
+"""Maximum number of kinds of requests (sets of requested tags) for which a target is marked as filled. Beyond it, all
+marks are removed."""
 
 RECORD_MAX = 1_000
 """Maximum number of proxies in one journal record."""

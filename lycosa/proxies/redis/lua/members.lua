@@ -242,7 +242,7 @@ local function is_filled(kind, version)
   return filled == version and filled_for >= policy.members
 end
 
-local function needs_refill()
+local function request_refill()
   target.filled = false
   call('DEL', key.filled)
 end
@@ -258,7 +258,7 @@ end
 -- that its load does not move to them at once.
 local function note_lost(lost, hold_s)
   if #lost == 0 then return end
-  needs_refill()
+  request_refill()
   if not policy.guarded or target.each_s == 0 or not any_has_worked(lost) then return end
   if now >= target.held_until then
     target.limit_s = math.min(math.max(target.each_s, guard_interval_s()), INTERVAL_MAX_S)

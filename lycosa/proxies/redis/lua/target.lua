@@ -369,7 +369,7 @@ function commands.learn()
 end
 
 local function forget(member)
-  needs_refill()
+  request_refill()
   leave_order(member)
   leave_exit(member)
   if member.counted then target.usable = target.usable - 1 end

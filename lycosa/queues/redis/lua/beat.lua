@@ -4,8 +4,8 @@
 -- down or suspended, or its clock was changed. Then no member is declared dead for silent_ms (from `since` on), so that
 -- every member can send a heartbeat.
 -- The replies to a dead member are dropped kept_ms after it was declared dead.
--- ARGV 5..: silent_ms, gap_ms, kept_ms. With some heartbeats the member also sends a list of its leases: how many slots
--- it has, for each slot the serial number of its last call when the list was made, and the tokens of the leases.
+-- ARGV 5..: silent_ms, gap_ms, kept_ms. With some heartbeats the member also sends a list of its leases: the number
+-- of its call slots, for each the number of its last call when the list was made, and the tokens of the leases.
 local refused = refusal()
 if refused then return refused end
 local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()

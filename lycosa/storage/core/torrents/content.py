@@ -28,7 +28,7 @@ EXTENSION_WEIGHT = 12
 YEARS = ("1900", "2039")
 SEASON_MAX, EPISODE_MAX = 2100, 9999
 RESOLUTIONS = (240, 360, 480, 540, 576, 720, 1080, 1440, 2160, 4320)
-"""In lines. Any other number of lines is rounded up to the next known one."""
+"""In lines. Other numbers from 200 to 4320 are rounded up to the next of these; all others are ignored."""
 EPISODIC = "tv"
 """The tag of torrents with a season or an episode."""
 

@@ -43,15 +43,19 @@ class DelayedClient(LooplessClient):
 
     async def cancel_in_flight(self, call: Awaitable[Any]) -> None:
         """Start a call, and cancel its task once a command was sent."""
-        self.gate.clear()
-        calls_before, task = self.calls, asyncio.ensure_future(call)
-        for _ in range(ITERATIONS):
-            await asyncio.sleep(0)
-        assert self.calls > calls_before
-        task.cancel()
+        task = await self.start_and_cancel(call)
         with pytest.raises(asyncio.CancelledError):
             await task
         self.gate.set()
+
+    async def start_and_cancel(self, call: Awaitable[Any]) -> asyncio.Future[Any]:
+        """Start a call, and cancel its task once a command was sent. Return the task; the gate is still closed."""
+        self.gate.clear()
+        calls_before, task = self.calls, asyncio.ensure_future(call)
+        await iterate()
+        assert self.calls > calls_before
+        task.cancel()
+        return task
 
 
 @pytest.fixture(params=["before", "after"])
@@ -64,6 +68,12 @@ async def joined(redis_url: str, partitions: int, *, before: bool) -> tuple[Any,
     """Join a new crawl. Return the worker's frontier and its client."""
     client = DelayedClient(redis_url, before=before)
     return await simulated_frontier(client, token_hex(8), PLAIN, 0.0, partitions=partitions), client
+
+
+async def iterate() -> None:
+    """Let the event loop run."""
+    for _ in range(ITERATIONS):
+        await asyncio.sleep(0)
 
 
 async def make_calls(frontier: Any) -> None:
@@ -108,8 +118,12 @@ def test_changes_of_a_cancelled_call_are_still_sent(redis, partitions: int, befo
     run(scenario())
 
 
-def test_a_cancelled_commit_is_completed_before_the_next(redis, before: bool) -> None:
-    """Here the other partitions are preparing it. Otherwise the next commit would make it final in some of them."""
+@pytest.mark.parametrize("cancellations", [1, 2])
+def test_a_cancelled_commit_is_completed_before_the_next(redis, before: bool, cancellations: int) -> None:
+    """Here the other partitions are preparing it. Otherwise the next commit would make it final in some of them.
+
+    After one cancellation the call itself waits: acks after it must not be in this commit.
+    """
 
     async def scenario() -> None:
         frontier, client = await joined(redis.url, 3, before=before)
@@ -117,9 +131,19 @@ def test_a_cancelled_commit_is_completed_before_the_next(redis, before: bool) ->
         await frontier.push(RECORDS)
         for lease in await frontier.lease(len(RECORDS), 0.0):
             await frontier.ack(lease, "200", [], 0.0)
-        await client.cancel_in_flight(frontier.commit({"items": 20}))
         decided = []
         client.on_command = lambda *arguments: "commit" in arguments and decided.append(arguments[-3])
+        task = await client.start_and_cancel(frontier.commit({"items": 20}))
+        await iterate()
+        assert not task.done()
+        if cancellations == 2:
+            task.cancel()
+            await iterate()
+            assert task.done()
+        client.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert decided == ([20] if cancellations == 1 else [])
         await frontier.commit({"items": 30})
         await frontier.close()
         assert decided == [20, 30]

@@ -17,6 +17,7 @@ from tests.frontier.simulated import simulated_frontier
 
 pytestmark = pytest.mark.redis
 
+ROUNDS_MAX = 20
 SLOW_STEPS = 20
 """Steps of the event loop that a slow call takes."""
 
@@ -70,6 +71,55 @@ def test_a_commit_waits_for_its_decision_while_another_exchange_sends_it(redis) 
         with pytest.raises(WorkerLost):
             await frontier.commit({"items": 20})
         await asyncio.gather(*others, return_exceptions=True)
+        await frontier.close()
+        assert await frontier.positions() == {"items": 10}
+
+    run(scenario())
+
+
+def test_a_commit_ends_although_other_exchanges_send_it_to_the_former_server(redis) -> None:
+    """The server of the first partition changes. Nothing is lost, so the commit is decided on the new one."""
+
+    async def scenario() -> None:
+        client: Any = SlowClient(redis.url)
+        frontier = await frontier_of(client)
+        first = frontier.session.partitions[0]
+        await frontier.session.refresh()
+        for lease in await frontier.lease(3, 0.0):
+            await frontier.ack(lease, "200", [], 0.0)
+        await frontier.session.refresh()
+        first.server = "the former server"
+        others = []
+
+        def send_too(arguments: tuple[Any, ...]) -> None:
+            assert len(others) < ROUNDS_MAX
+            if "exchange" in arguments and keys_of(first.key)[0] not in arguments:
+                others.append(asyncio.create_task(frontier.session.exchange([ExchangeRequest(first)])))
+
+        client.before, client.slow = send_too, "exchange"
+        await frontier.commit({"items": 20})
+        await asyncio.gather(*others)
+        await frontier.close()
+        assert await frontier.positions() == {"items": 20}
+
+    run(scenario())
+
+
+def test_no_commit_follows_one_that_failed(redis) -> None:
+    """Otherwise its positions would cover pages that a partition has lost."""
+
+    async def scenario() -> None:
+        client: Any = SlowClient(redis.url)
+        frontier = await frontier_of(client)
+        last = frontier.session.partitions[-1]
+        await frontier.commit({"items": 10})
+        for lease in await frontier.lease(3, 0.0):
+            await frontier.ack(lease, "200", [], 0.0)
+        last.serial += 1  # an exchange was lost
+        with pytest.raises(WorkerLost):
+            await frontier.commit({"items": 20})
+        with pytest.raises(WorkerLost):
+            await frontier.commit({"items": 30})
         await frontier.close()
         assert await frontier.positions() == {"items": 10}
 

@@ -127,7 +127,7 @@ class Takedowns:
 
 def _problem(infohashes: list[str], reason: str) -> str:
     if not infohashes:
-        return "Write at least one infohash of 40 or 64 digits."
+        return "Write at least one infohash: 40 or 64 hexadecimal digits."
     if len(infohashes) > INFOHASHES_MAX:
         return "Write at most 100 infohashes at once."
     return "" if reason else "Write a reason for the removal."
