@@ -1,4 +1,7 @@
-"""Open search indexes, their indexers and the search site. Errors are `IndexFailure`: the message says what to do."""
+"""Open search indexes, their indexers and the search site.
+
+Errors are `IndexFailure`, or `UsageError` for wrong options: the message says what to do.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def open_torrent_index(
     """Open an index of torrents. `analysis` is for a new index, `engine` (default: tantivy) for a new index in a
     folder.
 
-    Raises `IndexFailure`, or `UsageError` if an index that is only to be read does not exist.
+    Raises `IndexFailure`, or `UsageError` if an index that is only to be read does not exist, or if `engine` is given
+    for an index on a search server.
     """
     if isinstance(place, SphinxAddress):
         if engine:
@@ -93,8 +94,8 @@ async def torrent_indexer(
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. The indexer is the only writer of the index.
 
-    With `waits`, wait for a search server that does not answer. With `rebuild`, empty a damaged index. Raises
-    `IndexFailure`.
+    With `waits`, wait for a search server that does not answer. With `rebuild`, empty a damaged index in a folder.
+    Raises `IndexFailure`, `UsageError`.
     """
     analysis_of(analysis or ())
     options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}

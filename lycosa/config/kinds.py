@@ -101,7 +101,10 @@ class Duration(NamedTuple):
 
     low: float
     high: float
-    expected: str = "a time such as 3600 (seconds), 30m, 12h, 7d or 2w"
+
+    @property
+    def expected(self) -> str:
+        return f"a time from {self.low:g} to {self.high:,.0f} seconds, such as 3600, 12h, 7d or 2w"
 
     def convert(self, value: object) -> float | None:
         if is_none(value):
@@ -118,7 +121,7 @@ class ByteSize(NamedTuple):
 
     @property
     def expected(self) -> str:
-        return f"a size from {self.low:,} to {self.high:,} bytes, such as 500000, 10MB or 10MiB"
+        return f"a size from {self.low:,} to {self.high:,} bytes, such as 10MB or 10MiB"
 
     def convert(self, value: object) -> int | None:
         if self.optional and is_none(value):
@@ -140,7 +143,7 @@ class Boolean(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of several words, in any case."""
+    """One of several words; upper and lower case are the same."""
 
     words: tuple[str, ...]
 

@@ -1,6 +1,6 @@
 """Load the settings from their layers; a later layer wins.
 
-    defaults < pyproject.toml [tool.lycosa] < lycosa.toml (top level, then [crawl]) < LYCOSA_*
+    defaults < pyproject.toml [tool.lycosa] < lycosa.toml (in each: top level, then crawl) < LYCOSA_*
              < the spider's custom_settings < -s NAME=VALUE < the other options
 
 The files are those of the nearest folder with settings, from the current folder upwards. An unknown name or an invalid
@@ -58,8 +58,8 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` maps setting names to command-line values (None: not given); `sets` holds the values of `-s`. The project
-    is searched from `folder` upwards. `spider_place` is the source of `spider_settings` in messages. `places` receives
+    `flags` maps setting names to command-line values (None: not given); `sets` holds the values of `-s`. Files are
+    looked for from `folder` upwards. `spider_place` is the source of `spider_settings` in messages. `places` receives
     the source of each setting that is not a default.
     """
     project = find_project(folder)

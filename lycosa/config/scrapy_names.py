@@ -69,7 +69,7 @@ def _headers(lines: tuple[str, ...]) -> dict[str, str]:
 _Conversions = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 _UNLIMITED: _Conversions = partial(_replace_zero, None), partial(_replace, None, 0)
 _MIB: _Conversions = partial(_multiply, MIB), partial(_divide, MIB)
-_DAYS: _Conversions = (lambda days: float(days) * DAY_S), partial(_divide, DAY_S)
+_DAYS: _Conversions = (lambda days: float(days) * DAY_S), (lambda age_s: None if age_s is None else age_s / DAY_S)
 
 EQUIVALENTS: Mapping[str, Equivalent] = {
     "AUTOTHROTTLE_DEBUG": Equivalent("auto_throttle_debug"),
@@ -144,7 +144,7 @@ class Combination(NamedTuple):
     """One of our settings that stands for two of Scrapy's, called `names`.
 
     `read` takes the given values, keyed by Scrapy's names, and returns ours (None: no value). The functions in `writes`
-    convert our value to the values of Scrapy's settings, in the order of `names`.
+    convert our value to the values of Scrapy's settings, in the order of `names`; HTTPCACHE_POLICY gets our word.
     """
 
     names: tuple[str, str]

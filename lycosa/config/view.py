@@ -2,8 +2,8 @@
 
     crawler.settings["delay"]   crawler.settings.getfloat("DOWNLOAD_DELAY")   crawler.settings.get("SHOP_TOKEN", "")
 
-A Scrapy name returns Scrapy's value: 0 where ours is None, megabytes where ours is in bytes. The user's own names are
-the keys of the table `user`.
+A Scrapy name returns the value in Scrapy's form, such as 0 for None or MiB for bytes (MEMUSAGE_LIMIT_MB). The user's
+own names are the keys of the table `user`.
 """
 
 from __future__ import annotations

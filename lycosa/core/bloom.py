@@ -36,7 +36,7 @@ EXPLAINED_MAX = 10**15
 
 CAPACITY_MAX = 64_000_000
 """Maximum capacity of a further layer, in fingerprints, unless the first layer is larger. A layer is saved as a whole,
-and a layer of this capacity takes 100 MB."""
+and a layer of this capacity takes 90 to 200 MB."""
 
 LAYERS_MAX = 12
 BATCH_MAX = 100_000

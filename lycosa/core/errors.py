@@ -1,4 +1,4 @@
-"""Every exception Lycosa raises on purpose.
+"""The exceptions of Lycosa. Some that only one part of it uses are defined in that part.
 
     LycosaError
     |-- UsageError            the user wrote something wrong: exit 2, one line says what to write instead
@@ -24,7 +24,7 @@
     |-- NoMetadata            no peer delivered the info dict of a torrent
     |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
-    |-- IndexFailure          the search index is missing or foreign
+    |-- IndexFailure          the search index cannot be used: it is missing, empty or foreign, for example
     |   |-- IndexUnavailable  the server of the search index does not answer now
     |   |-- IndexLocked       another process writes the index
     |   |-- IndexDamaged      files of the index are damaged or missing: it must be built again
@@ -44,7 +44,7 @@
     |   |-- HttpError         a status that the callback does not handle
     |   `-- StopDownload      raised by a receiver of headers_received or bytes_received: stop reading the body
     |-- RetryRequest          raised by a callback or middleware: fetch this again
-    |-- CloseSpider           raised by a callback: end the crawl, with this reason
+    |-- CloseSpider           raised by a callback, middleware, pipeline or receiver: end the crawl, with this reason
     |-- DontCloseSpider       raised by a receiver of spider_idle: do not end the crawl yet
     `-- NotConfigured         raised while a part is created: leave the part out
 

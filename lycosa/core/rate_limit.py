@@ -14,9 +14,10 @@ class RateLimit(Generic[Key]):
     """Allow each key `burst` events at once, and `per_s` events a second on average.
 
     The entry of a key is the time at which its full burst is available again (GCRA); the entry expires at this time.
-    There are two generations of entries. The older one is dropped when all its entries have expired. With
-    `refuse_when_full`, a full table refuses unknown keys, so the limit always holds. Otherwise a full table drops the
-    older generation early, so that a flood of forged addresses does not lock out other clients.
+    There are two generations of entries, of `keys_max / 2` each. The older one is dropped when all its entries have
+    expired. When the newer one is full: with `refuse_when_full`, keys without an entry in it are refused, so the limit
+    always holds; otherwise the older one is dropped early, so that a flood of forged addresses does not lock out other
+    clients.
     """
 
     def __init__(self, per_s: float, burst: int, *, keys_max: int, refuse_when_full: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Decide when to retry a failed fetch.
 
 The back-off is exponential. Half of each interval is random, so clients that failed together do not retry together. A
-retry is never sooner than Retry-After allows. A host that is overloaded (429, 503) or unreachable is blocked; a failure
-of one page (500, a broken transfer) does not block its host.
+retry waits at least as long as Retry-After says, up to `retry_after_max_s`. A host that is overloaded (429, 503) or
+unreachable is blocked; a failure of one page (500, a broken transfer) does not block its host.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Crawler:
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:
-        """End the crawl. Running visits finish; queued URLs stay queued for the next run."""
+        """End the crawl. Running visits get 5 s to finish. Other URLs stay queued for the next run."""
         if self._stop is not None:
             self._stop(reason)
 
@@ -56,7 +56,7 @@ def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     """Create a part from its class: with `from_crawler`, `from_settings`, or without arguments.
 
     A `part` that is not a class is returned unchanged. Returns None if the class raises `NotConfigured`. `what` names
-    the kind of part in messages. Raises `BadSpider` for any other error.
+    the kind of part in messages. Any other error that is not a `LycosaError` becomes a `BadSpider`.
     """
     if not isinstance(part, type):
         return part

@@ -320,7 +320,7 @@ async def open_node(
         limits             limits of queries, bytes and new addresses, for all nodes together
         fetch_limits       limits of connections to peers
 
-    Raises `UsageError` and `StateError`; `LycosaError` if no bootstrap address is found.
+    Raises `UsageError` and `StateError`; `LycosaError` if no bootstrap address is found and no contacts are saved.
     """
     config = NodeConfig(
         read_only=read_only, allowed_networks=_networks(allow_private), report_infohashes=report_infohashes
@@ -435,7 +435,7 @@ def is_loopback(endpoint: bytes) -> bool:
 async def _saving(session: DhtSession, state: NodeState) -> AsyncIterator[None]:
     """Save the tables now, every SAVE_INTERVAL_S, and at the end. The first save reports an unwritable folder early.
 
-    If the block fails, an error of the final save is ignored: a full disk often causes both.
+    If the block raises a `LycosaError`, a `StateError` of the final save is ignored: a full disk often causes both.
     """
 
     def save() -> None:

@@ -45,8 +45,8 @@ BLOCK_MAX_S = 3600.0
 HOSTS_KEPT_MAX = 20_000
 """Idle hosts stay in memory while there are at most this many hosts: most of them get work again soon."""
 
-DELAY_MAX_S = 3600.0
-"""Maximum delay in seconds between two starts; `set_delay` reduces longer delays."""
+DELAY_MAX_S = 86_400.0
+"""Maximum delay in seconds that `set_delay` sets; longer ones are reduced. The required delay may be longer."""
 
 ADDRESS_MAX_S = 3600.0
 """Maximum remaining validity of an address, in seconds, when a state is opened."""

@@ -135,7 +135,8 @@ class LocalOperations(Generic[Key]):
         return self._frontier.drop(segment)
 
     async def verify(self, report: Callable[[str], None]) -> list[str]:
-        """Commit first: the store writes everything to disk, but acks must not become durable before their items."""
+        """Commits before the check: the check writes everything to disk, and acks must not become durable before their
+        items."""
         await self.commit()
         return self._store.verify(report)
 

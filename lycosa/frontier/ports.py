@@ -55,7 +55,10 @@ class VisitFrontier(Protocol):
         """Whether the frontier needs the IP address of the host before the next contact."""
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Set the delay between starts, but not below the required delay of the host. The delay is not stored."""
+        """Set the delay between starts: at least the required delay of the host, at most a day.
+
+        An embedded frontier does not store it.
+        """
 
     async def host_facts(self, host: str) -> HostFacts | None: ...
 
@@ -237,7 +240,8 @@ class SharedCookies(Protocol):
         """Publish a changed or expired cookie. Other workers get it before they see the effects of later calls."""
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call `on_change` with jar and cookie for each change since the crawl began, including this worker's own."""
+        """Call `on_change` with jar and cookie for the last change of each cookie since the crawl began, and for
+        each later change that this worker reads, including its own."""
 
 
 class SharedCrawl(Protocol):
@@ -293,14 +297,14 @@ class SharedFrontier(Frontier, Protocol):
     async def check_membership(self) -> None:
         """Raise `WorkerLost` if this worker was removed. Call this before contacting a host.
 
-        After the removal, another worker may contact the same host. The server is asked only if this process was
-        blocked for several seconds: otherwise the worker cannot have been removed.
+        After the removal, another worker may contact the same host. The server is asked only if this worker got
+        no answer from it for two seconds: otherwise the worker cannot have been removed.
         """
 
     def report_start(self, host: str, now: float) -> None:
         """Report that a transfer to the host started at `now` (unix seconds): the next delay counts from then.
 
-        May be called twice for one transfer, first with an estimate. The report is sent with the next call.
+        May be called twice for one transfer, first with an estimate. The report is sent soon, or with the next call.
         """
 
     async def is_finished(self) -> bool:

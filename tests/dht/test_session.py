@@ -178,7 +178,7 @@ def test_a_node_with_saved_contacts_starts_without_a_name_server(
             ) as second:
                 assert await second.joined() == 1
         assert (
-            "no address found; is the name right, and the network up?; joining through the saved contacts"
+            "no usable address; is the name right, and the network up?; joining through the saved contacts"
             in caplog.text
         )
 
@@ -243,7 +243,7 @@ def test_a_mistake_in_bind_or_bootstrap_is_a_usage_error(bind: str, bootstrap: l
 
 def test_a_bootstrap_name_without_an_address_raises_an_error_with_a_message() -> None:
     async def run() -> None:
-        with pytest.raises(LycosaError, match=r"--bootstrap a\.\.b:9: no address found"):
+        with pytest.raises(LycosaError, match=r"--bootstrap a\.\.b:9: no usable address"):
             async with dht.open_node(["127.0.0.1:0"], bootstrap=["a..b:9"]):
                 pass
 

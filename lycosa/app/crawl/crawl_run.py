@@ -264,7 +264,7 @@ class CrawlRun:
 
     @contextmanager
     def no_rejoin_after_interrupt(self) -> Iterator[None]:
-        """After an interrupt, raise `WorkerLost` as `StateError`: the worker would rejoin the crawl."""
+        """After an interrupt, raise `WorkerLost` as `StateError`, so that the worker does not rejoin the crawl."""
         try:
             yield
         except WorkerLost as lost:

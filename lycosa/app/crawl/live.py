@@ -125,7 +125,7 @@ class Crawl:
         await self._task
 
     async def stop(self) -> None:
-        """End the crawl: start no more visits, and let those in progress finish."""
+        """End the crawl: start no more visits. Those in progress have 5 s to finish."""
         self._stopped = True
         if self._run is not None:
             self._run.stop()
@@ -172,9 +172,10 @@ class Crawl:
             self._begun = True
             if self._stopped:
                 run.stop()
-            has_run = await run.run(signals=False)
-            summary = await run.summary(nothing_to_do=not has_run)
-            self.summary = replace(summary, shared=await opened.totals(run.reporter))
+            with run.no_rejoin_after_interrupt():
+                has_run = await run.run(signals=False)
+                summary = await run.summary(nothing_to_do=not has_run)
+                self.summary = replace(summary, shared=await opened.totals(run.reporter))
 
     def _spec(self) -> CrawlSpec:
         if self._routes:

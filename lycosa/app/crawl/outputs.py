@@ -35,12 +35,13 @@ class Feeds:
     ) -> None:
         failure: Exception | None = None
         for sink in reversed(self._sinks):
+            is_closed = True
             try:
                 await sink.close()
             except LycosaError as close_error:
-                failure = failure or close_error
+                failure, is_closed = failure or close_error, False
             if self.begun:
-                await self._send_closed(sink, success=failure is None and not isinstance(error, StateError))
+                await self._send_closed(sink, success=is_closed and not isinstance(error, StateError))
         if self.begun:
             for crawler in self._crawlers:
                 await crawler.signals.send(feed_exporter_closed)

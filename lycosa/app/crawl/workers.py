@@ -166,7 +166,7 @@ class WorkerProcesses:
         """Run one worker, and restart it when it dies, until the crawl ends."""
         failed_starts = 0
         try:
-            while failed_starts <= RESTARTS_MAX:
+            while True:
                 await self._save()  # the new worker reads the key store from the disk
                 if self._is_over():  # a worker started now would never receive the message that closes the crawl
                     return
@@ -175,6 +175,8 @@ class WorkerProcesses:
                     return
                 failed_starts = 0 if worker.has_finished_visit else failed_starts + 1
                 death = f"a process of the crawl died ({_describe_exit(code)})"
+                if failed_starts > RESTARTS_MAX:
+                    break
                 log.warning("%s: its pages are fetched again, and another process starts", death)
                 if failed_starts:  # a worker that visited pages is replaced at once
                     await asyncio.sleep(RESTART_DELAY_S * 2**failed_starts)

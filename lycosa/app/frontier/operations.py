@@ -116,7 +116,7 @@ async def open_state(
 ) -> AsyncIterator[OpenState]:
     """Open the state in this folder. Raises `StateError` if it cannot be read or its owner does not answer.
 
-    `report` is called if the owner is slow to answer.
+    Raises `UsageError` for the state of a stopped worker. `report` is called if the owner is slow to answer.
     """
     async with AsyncExitStack() as stack:
         yield await _open(stack, path, answer_max_s, start_max_s, report)

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack, overload
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.proxies.core.outcomes.clients import LATENCY_MAX_S, outcome_of_error, outcome_of_response
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, measured
+from lycosa.proxies.core.outcomes.reports import REPORTABLE
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
@@ -108,8 +109,9 @@ class LeasedProxy:
         if the response object has not read its body. `blame` ("none", "nobody", "miss", "site", "proxy") overrides the
         outcome of the result; `reason` is then a short text, and `rest_s` the cool-down in seconds. `latency_s` is the
         time to connect, in seconds; the default is the response's `elapsed`. Without either, the first report on a
-        lease uses the time since the lease began. Raises `UsageError` if `result` is neither a response nor a status
-        nor an exception, unless `blame` is given.
+        lease uses the time since the lease began, up to MEASURED_MAX_S, unless the proxy may not have been reached.
+        Raises `UsageError` if `result` is neither a response nor a status nor an exception, unless `blame` is given,
+        and for invalid arguments.
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"more than {REPORTS_MAX:,} reports on one lease: take another lease")
@@ -208,7 +210,7 @@ class Pool:
         return await self.port.unban(target, key)
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
-        """Return all proxies, lowest latency first; with `target`, only the members of its pool."""
+        """Return all proxies, lowest latency first; with `target`, only the proxies of this target."""
         return await self.port.proxies(target)
 
     async def targets(self) -> list[TargetView]:
@@ -260,7 +262,6 @@ def _refuse_bad_time(name: str, value: object, max_s: float) -> None:
 
 
 def _blame(blame: Blame | str) -> Blame:
-    try:
-        return Blame(blame)
-    except ValueError:
-        raise UsageError(f"{blame!r} is not a blame: write one of {', '.join(each.value for each in Blame)}") from None
+    if blame not in REPORTABLE:
+        raise UsageError(f"{blame!r} is not a blame: write one of {', '.join(REPORTABLE)}")
+    return Blame(blame)

@@ -83,7 +83,7 @@ def run(
 
 
 def _find_spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
-    """Raises `BadUrl` for a name that looks like an address, or if the project lists no spiders."""
+    """Raises `BadUrl` for an unknown name that looks like an address, or if `spider_modules` is empty."""
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:

@@ -35,7 +35,9 @@ def command(template: str, name: str, address: str) -> None:
     """
     module = re.sub(r"\W", "_", name)
     if not NAME.fullmatch(name) or keyword.iskeyword(module):
-        raise UsageError(f"{name!r} cannot be a spider's name: use letters, digits, _ and -, with a letter first")
+        raise UsageError(
+            f"{name!r} cannot be a spider's name: use letters, digits, _, - and ., a letter first, no Python keyword"
+        )
     url, domain = _start_url(address)
     origin = "/".join(url.split("/")[:3])
     words = {"name": name, "url": url, "domain": domain, "origin": origin, "class_name": _class_name(module)}

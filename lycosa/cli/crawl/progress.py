@@ -42,7 +42,7 @@ Observe = Callable[[Snapshot], None]
 
 @contextmanager
 def show_progress(settings: Settings) -> Iterator[Observe | None]:
-    """Yield a function that shows snapshots, at most one per interval; None with `quiet`."""
+    """Yield a function that shows snapshots, as `rate_limited` describes; None with `quiet`."""
     if settings.quiet or sys.stderr is None:
         yield None
     elif _has_live_line(settings):

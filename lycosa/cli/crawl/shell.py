@@ -5,7 +5,8 @@ The prompt is IPython if it is installed, else Python's own with `await`. Its na
     response request sel    the page, its request, its selector
     fetch(url_or_request)   fetches another page through the engine, and replaces the three names above
     view(response)          opens the page in the browser
-    spider settings         the spider that --spider names, and its settings; without --spider, defaults
+    spider settings         the spider that --spider names, and its settings; without --spider, a plain spider and the
+                            settings of the project
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Shell:
         """Load the first page from a URL or a file. Raises `LycosaError`."""
         if "://" not in location and Path(location).is_file():
             self._set_page(_response_of(Path(location), self._settings.max_body))
-        elif Path(location).suffix in PAGES:
+        elif "://" not in location and Path(location).suffix in PAGES:
             raise UsageError(f"{location}: no such file")
         else:
             self.fetch(require_url(location), redirect=redirect)

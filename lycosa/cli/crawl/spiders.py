@@ -1,6 +1,7 @@
 """The spiders of a project: spider classes with names, in the modules listed in `spider_modules`.
 
-A module that cannot be imported hides only its own spiders; its error is shown when a spider is not found.
+A module that cannot be imported hides its own spiders, a package also those of its modules, but no others. Its error is
+shown when a spider is not found.
 """
 
 from __future__ import annotations

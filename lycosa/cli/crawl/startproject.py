@@ -38,6 +38,8 @@ def command(name: str, folder: str | None) -> None:
 
 def _check_name(name: str) -> None:
     if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} cannot be the name of a package: use letters, digits and _, with a letter first")
+        raise UsageError(
+            f"{name!r} cannot be the name of a package: use letters, digits and _, a letter first, no Python keyword"
+        )
     if name in sys.stdlib_module_names or name == "lycosa":
         raise UsageError(f"{name!r} is the name of another module already: choose another name")

@@ -20,7 +20,7 @@ from lycosa.cli.exit_codes import DONE, FAILED
 def command(infohash: str, peer_port: int, options: NodeOptions, *, seed: bool) -> int:
     """Announce this host as a peer of a torrent, once. A hybrid torrent is announced in both swarms.
 
-    INFOHASH is an infohash or a magnet link. Nodes forget a peer after about 30 minutes. Exit code 3: in at least one
+    INFOHASH is an infohash or a magnet link. Nodes forget a peer after 30 to 45 minutes. Exit code 3: in at least one
     swarm, no node stored the peer.
 
     \b

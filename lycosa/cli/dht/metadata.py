@@ -1,4 +1,4 @@
-"""`lycosa dht metadata`. The paths of the written files go to standard output."""
+"""`lycosa dht metadata`. The paths of the files, also of existing ones, go to standard output."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class AddressAdvice:
             return []
         self._said = reachability
         if reachability is Reachability.REACHABLE:
-            return [f"others can reach it: a node that it had not queried sent a query to UDP port {self._port}"]
+            return [f"others can reach it: a node not queried in the last 15 minutes queried UDP port {self._port}"]
         if reachability is Reachability.UNREACHABLE:
             what = f"open UDP port {self._port} in the firewall, and forward it in the router"
             return [f"no other node has reached it for 15 minutes: {what}; or run it with --read-only"]

@@ -143,7 +143,7 @@ def require_contacts(session: Any) -> None:
     """Raise `UsageError` if the node knows no node through which to join."""
     if session.is_isolated:
         raise UsageError(
-            "no node through which to join: add --bootstrap HOST:PORT, or --bootstrap default for the public routers"
+            "no node through which to join: add --bootstrap HOST:PORT, or --bootstrap default for the public network"
         )
 
 

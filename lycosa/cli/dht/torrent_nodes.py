@@ -56,7 +56,7 @@ async def _write(session: Any, torrent: Any, output: Path) -> int:
     await session.find_node(infohash)
     contacts = session.contacts(infohash)
     if not contacts:
-        raise LycosaError("no good contacts: try again when the node knows nodes other than the public routers")
+        raise LycosaError("no good contacts: try again when the node knows more than the public bootstrap nodes")
     nodes = tuple(unpack(contact.endpoint) for contact in contacts)
     try:
         replace_file(output, write_torrent_file(dataclasses.replace(torrent, nodes=nodes)), sync=False)

@@ -173,7 +173,8 @@ def export(file: str, location: CrawlLocation, **selected: Any) -> None:
 
     Each line has url, and these fields if they differ from their defaults: state, segment, priority, depth,
     redirects, attempts, not_before, at, reason, method, headers, body (base64), callback, meta, cb_kwargs, errback,
-    cookies, encoding, flags, spider, etag, modified, fetched_at, dont_filter, fingerprint. Times are unix seconds.
+    cookies, encoding, flags, spider, etag, modified, fetched_at, guarded, dont_filter, fingerprint. meta_packed and
+    kwargs_packed (msgpack in base64) replace meta and cb_kwargs that JSON cannot represent. Times are unix seconds.
     URLs that a running crawl moves between states during the export may be missing.
 
     \b
@@ -214,9 +215,10 @@ def import_(
 ) -> int:
     """Queue URLs: one per line, or the JSON lines of an export. Blank lines and # comments are ignored.
 
-    Queued, leased and dead URLs of an export are queued as new, with no attempts counted. Delayed URLs keep their due
-    time. Done and archived URLs are skipped unless --all is given. URLs that the crawl already knows are
-    skipped, so an interrupted import can be repeated. Invalid lines are reported and skipped; the exit code is then 1.
+    Queued, leased and dead URLs of an export are queued as new, with no attempts counted. Delayed URLs, also those in
+    the state retry, keep their due time; their attempts are not counted either. Done and archived URLs are skipped
+    unless --all is given. URLs that the crawl already knows are skipped, so an interrupted import can be repeated.
+    Invalid lines are reported and skipped; the exit code is then 1.
 
     A missing --state folder is created if its parent exists; the next crawl with it starts with the imported URLs. A
     missing shared crawl is created under its --crawl-name.

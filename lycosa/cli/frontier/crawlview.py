@@ -83,7 +83,7 @@ COLUMNS = (
 def table(view: CrawlView, rates: Rates, width: int, height: int = 0) -> RenderableType:
     """Return the crawl as a table for a terminal of this width and height (0: unlimited)."""
     hosts = _hosts(view) if view.hosts else Text()
-    # 9: the head, the two table headers, empty lines, and the line with the number of hidden workers.
+    # 9: the head (3), two table headers, two empty lines, the line with the number of hidden workers, a spare line.
     room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + FORMER_SHOWN
     return Group(*_head(view, rates), Text(), _workers(view, rates, width, room), Text(), hosts)
 
@@ -97,7 +97,7 @@ def plain(view: CrawlView, rates: Rates, width: int = WIDTH) -> list[str]:
 
 
 def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
-    """Return the crawl for `--json`, with null for unknown values."""
+    """Return the crawl for `--json`, with null for unknown values. A worker without a report has fewer fields."""
     return {
         "crawl": view.name,
         "at": view.at,

@@ -195,7 +195,7 @@ def explain(url: str, location: CrawlLocation, as_json: bool) -> None:
             for line in explain_url(known, now, lambda at: format_time(at, now))
         ]
         if as_json:
-            # Spiders with different fingerprint rules have different rows for this URL, but the same host.
+            # Each spider of a crawl has its own rows for this URL, but the host is the same.
             rows, host = [row_json(row) for _, known in found for row in known.rows], found[0][1].host
             print_json({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return

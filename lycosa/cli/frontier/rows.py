@@ -90,7 +90,7 @@ FILTER_OPTIONS = (
     click.option(
         "--before",
         metavar="AGE|TIME",
-        help="Only URLs that became done or dead before this time (2026-11-21), or longer ago (3d, 12h, 90m).",
+        help="Only URLs that ended (done, dead) before this time (2026-11-21), or longer ago than this (3d, 12h, 90m).",
     ),
 )
 

@@ -31,7 +31,7 @@ COMMANDS = {
 )
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Manage a proxy pool, which leases each request the best free proxy for its site.
+    """Manage a proxy pool, which leases each request the best available proxy for its site.
 
     A pool is in a folder (--pool DIR) or, for several machines, on a Redis server (--pool
     redis://HOST:6379/0?pool=NAME). The default is LYCOSA_PROXY_POOL, or proxy_pool in lycosa.toml.

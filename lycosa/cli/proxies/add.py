@@ -108,7 +108,7 @@ def _read(source: str, scheme: str) -> ParsedList:
         with open_input(source) as stream:  # reads one byte more than allowed, to detect longer input
             return _parse(name, _decode(stream.read(LIST_MAX + 1), name), scheme)
     if _is_list_url(source):
-        return _parse(source, _fetch(source), scheme)
+        return _parse(source.partition("?")[0].rpartition("@")[2], _fetch(source), scheme)
     try:
         return ParsedList(source.rpartition("@")[2], [parse_proxy(source, scheme)], [])
     except BadProxy as error:

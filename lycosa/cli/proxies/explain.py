@@ -77,7 +77,7 @@ def command(
         if as_json:
             for verdict in shown:
                 print_json(verdict)
-        elif not found:
+        elif not found and not proxies:
             progress.write(["the pool has no proxies: lycosa proxies add FILE"])
         else:
             _print_table(target, shown, drawn_from)

@@ -66,14 +66,14 @@ def limit_option(default: int) -> Callable[[Any], Any]:
 
 
 def pool_address(option: str | None) -> str:
-    """Return the address of the pool. Raises `UsageError` if it is not set, or is `memory` or a list file."""
+    """Return the address of the pool. Raises `UsageError` if it is not set, or is `memory:` or a list file."""
     from lycosa.cli.crawl.spiders import project_settings
 
     address = option or project_settings().proxy_pool
     if not address:
         raise UsageError("which pool? write --pool DIR, or --pool redis://HOST:6379/0, or set LYCOSA_PROXY_POOL")
     if address == MEMORY:
-        raise UsageError(f"a pool in {MEMORY} ends with its process: write --pool DIR, or --pool redis://HOST:6379/0")
+        raise UsageError("a pool in memory ends with its process: write --pool DIR, or --pool redis://HOST:6379/0")
     with suppress(OSError):  # the address may be too long for a file name
         if Path(address).is_file():
             raise UsageError(

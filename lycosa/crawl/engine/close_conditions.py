@@ -1,8 +1,8 @@
 """The conditions that close a crawl early, and their finish reasons.
 
 The counters start at 0 in each run. In a shared crawl they count the work of all workers since the first one joined.
-When a condition is met, nothing more is leased and running visits finish, so the limit may be exceeded a little. The
-next run resumes the crawl.
+When a condition is met, nothing more is leased, and running visits have 5 s to finish, so the limit may be exceeded a
+little. The next run resumes the crawl.
 
 The finish reason is `finish_reason` in the stats, and the `reason` argument of `closed` and `spider_closed`.
 """

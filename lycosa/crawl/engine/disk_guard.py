@@ -1,7 +1,7 @@
 """Pauses a crawl (nothing more is leased) before a device that it writes to is full.
 
 The crawl pauses when the free space falls below a floor that leaves room for running visits to finish and commit. A
-check costs one system call per path. It runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
+check costs two system calls per path. It runs once per commit, and every SHORTAGE_CHECK_S during a shortage.
 """
 
 from __future__ import annotations

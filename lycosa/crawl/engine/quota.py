@@ -1,6 +1,7 @@
 """How many pages a crawl may still fetch. `max_pages` limits the pages of a segment over all workers and runs.
 
-If each request has its own period, the limit applies to all segments of a run together.
+If each request has its own period, the limit applies to all segments of a run together. Pages with a status other than
+2xx (`handle_httpstatus_list`) are counted only by the run and the worker that fetched them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Drops the oldest archived segments of a crawl, after exporting them.
 
-A segment is dropped only after its complete export is on the disk under its final name. After a kill between export and
+A segment is dropped only after its complete export is on the disk under its final name. Workers of a shared crawl need
+separate folders: the worker that drops a segment too late deletes its export. After a kill between export and
 drop, the same URLs are exported again, because an archived segment does not change.
 """
 

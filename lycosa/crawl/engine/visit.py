@@ -3,7 +3,7 @@
 The result of the download (`fetching/download.py`) and of the spider (`spiders/scrape.py`) determines the outcome:
 
 a response                      -> callback -> Completed with items, and requests for the frontier
-... with a refused content type -> Completed "content-type"
+... with a refused content type -> Completed "content-type", or "no content" if the body is empty
 ... with an unhandled status    -> errback, if any; Completed with the status
 ... that a callback retries     -> Failed, as for "failed" below
 a replacement request           -> Completed "redirect" or "replaced"; if in scope, queued at the same depth

@@ -1,8 +1,9 @@
 """The stats of one run, under Scrapy's names: `crawler.stats`.
 
-`STAT_NAMES` lists every name that Lycosa sets, with placeholders in angle brackets: `retry/reason_count/<reason>`.
-Users may add their own names. A run that resumes a crawl counts from 0: the counts of the whole crawl are in
-`Summary.reasons` and `lycosa frontier status`. Callbacks in threads may change stats, too.
+`STAT_NAMES` lists the names that Lycosa sets, with placeholders in angle brackets: `retry/reason_count/<reason>`. The
+names `proxy/...` are in docs/proxies-in-crawls.md. Users may add their own names. A run that resumes a crawl counts
+from 0: the counts of the whole crawl are in `Summary.reasons` and `lycosa frontier status`. Callbacks in threads may
+change stats, too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ STAT_NAMES = {
     "item_dropped_count": "items that a pipeline dropped",
     "item_dropped_reasons_count/<exception>": "the same, by exception class",
     "item_error_count": "items that a pipeline failed to process",
-    "response_received_count": "responses that reached the spider or a caller of fetch",
+    "response_received_count": "responses for callbacks, even with statuses that they do not handle, and for fetch",
     "log_count/<level>": "lines logged, by level: DEBUG, INFO, WARNING, ERROR, CRITICAL",
     "scheduler/enqueued": "requests that entered the frontier",
     "scheduler/dequeued": "requests that the frontier leased",
@@ -51,8 +52,8 @@ STAT_NAMES = {
     "retry/count": "retries that were scheduled",
     "retry/reason_count/<reason>": "the same, by reason",
     "retry/max_reached": "requests that failed after the last retry",
-    "request_depth_max": "depth of the deepest request; start URLs have depth 0",
-    "request_depth_count/<depth>": "requests by depth",
+    "request_depth_max": "depth of the deepest request that a callback returned; start URLs have depth 0",
+    "request_depth_count/<depth>": "these requests, by depth",
     "depth/request_ignored_count": "requests dropped because they are too deep",
     "offsite/filtered": "requests dropped because they leave allowed_domains or the scope",
     "offsite/domains": "number of different hosts of these requests",
@@ -83,6 +84,7 @@ STAT_NAMES = {
     "memusage/limit_reached": "1 if the memory limit ended the run",
     "memusage/warning_reached": "1 if the memory passed the warning level",
     "file_count": "files of the files and images pipelines",
+    "file_error_count": "files that could not be downloaded or stored",
     "file_status_count/<status>": "the same, by status: downloaded, cached, uptodate",
     "feedexport/success_count/<kind>": "outputs written",
     "feedexport/failed_count/<kind>": "outputs that failed",

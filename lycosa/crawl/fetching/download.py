@@ -8,7 +8,7 @@
 The result is a `Response` or a verdict (`engine/verdict.py`), even for an exception that no middleware handles. If a
 process_exception returns a final `Failed` (one without a retry), or a process_response returns one for its response,
 the remaining middlewares are still called, and may return a replacement. `RetryRequest`, `CloseSpider` and `NoProxyYet`
-go to the engine, not to process_exception. All cases: `docs/middlewares.md`.
+become verdicts without process_exception; `StateError` is raised. All cases: `docs/middlewares.md`.
 """
 
 from __future__ import annotations

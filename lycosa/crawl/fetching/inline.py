@@ -97,7 +97,7 @@ class InlineFetcher:
         # The request is not stored, so its callbacks need not be methods.
         plain = request.replace(callback=None, errback=None)
         record = to_record(plain, self.spider, parent, self.naming, guarded=is_guarded())
-        if parent is not None:  # the request is not a link, so it gets the depth of the page
+        if parent is not None:  # not a link: the depth of the page, but not 0, which is always in scope
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         copy.record = record
         copy.url = copy.record.url

@@ -1,8 +1,8 @@
 """robots.txt for a crawl: fetched once per host under a separate lease, stored in the frontier, parsed in memory.
 
-RFC 9309: 2xx is parsed, 4xx except 429 allows everything. If the host cannot be reached or responds with 429 or 5xx,
-everything is forbidden (§2.3.1.4): the host's pages are dead with that reason, and can be requeued when the host is
-reachable again.
+RFC 9309: 2xx is parsed, 4xx except 429 allows everything. If the host cannot be reached or responds with 429 or 5xx, an
+old file stays valid. Without one, everything is forbidden (§2.3.1.4): the host's pages are dead with that reason, and
+can be requeued when the host is reachable again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ BODY_MAX = 500 * 1024
 
 REDIRECTS_MAX = 5
 REFETCH_AFTER_ERROR_S = 3600.0
-"""Seconds until robots.txt of an unreachable host is fetched again. Until then the old file stays valid."""
+"""Seconds until robots.txt is fetched again if the host is unreachable and an old file stays valid, or if NOT_FETCHED
+is stored. Without an old file, the robots.txt of an unreachable host is fetched again after ROBOTS_TTL_S."""
 
 REREAD_S = 3600.0
 """Seconds after which an expired robots.txt is read from the frontier again: another worker may have fetched it."""

@@ -1,7 +1,7 @@
 """Which HTTP statuses besides 2xx go to the callback, as in Scrapy.
 
 `handle_httpstatus_list` of a request overrides that of the spider, which overrides the settings. A redirect is not
-followed if the spider or the request (not only the settings) lists its status.
+followed if the spider or the request lists its status; a list in the settings does not stop it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from lycosa.crawl.items.items import validates
 class ItemLoader(itemloaders.ItemLoader):
     """Loads one item from a response, a selector, or values. `item` is an existing item to fill.
 
-    `item_class` is the class that `load_item` instantiates; None if the item already exists.
+    `item_class` is the class that `load_item` instantiates; None if the item was given, or was created empty before.
     """
 
     default_item_class: Any = dict

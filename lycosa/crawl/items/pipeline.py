@@ -7,6 +7,7 @@ spider as its last argument, and may be `async`. A class is instantiated by its 
     returns an item               the item goes to the next pipeline, after the last one to the sinks
     raises DropItem               the item is dropped, the page continues
     raises CloseSpider            the item is dropped, the page continues, and the crawl ends
+    raises RetryRequest           the page is fetched again later, and none of its items is written now
     raises anything else          the page is dead with that reason, and none of its items is written;
                                   `lycosa frontier requeue` fetches the page again
 

@@ -28,7 +28,7 @@ WRITER_BITS = 26
 
 
 class CommitPosition(NamedTuple):
-    """A commit: its number (from 1) and its writer.
+    """A commit: its number (from 1; 0: none yet) and its writer.
 
     The writer is one crawl or one worker of a shared crawl. It stays the same after a resume.
     """

@@ -5,8 +5,8 @@
         http_pass = "secret"
         http_auth_domain = "example.com"    # None: to every host
 
-The settings with these names work too. A request that has an `Authorization` header keeps it. A redirect to another
-domain does not receive the password.
+The settings with these names work too; there `*` means every host. A request that has an `Authorization` header keeps
+it. A redirect to another domain does not receive the password.
 """
 
 from __future__ import annotations

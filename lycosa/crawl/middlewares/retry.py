@@ -1,8 +1,8 @@
 """Retries a request after a status on the retry list or a failed transfer. The last failure goes to the errback.
 
 `dont_retry` and `max_retry_times` in meta override the settings. If the callback handles the status
-(`handle_httpstatus_list`), the last response goes to the callback instead. Even after the last try, the host is blocked
-for its Retry-After.
+(`handle_httpstatus_list`), the last response goes to the callback instead. Even after the last try, an
+overloaded (429, 503) or unreachable host is blocked for the back-off, or for a longer Retry-After.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ REFUSAL_ERRORS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefused
 class Failure:
     """Why a request failed. `value` is the exception: `cause`, or an `HttpError` if `cause` is a response.
 
-    `request` is None if the failure concerns an item that a middleware returned instead of a response.
+    `request` is None if the failure concerns an item without a response: one that a middleware returned instead of a
+    response, or one of an errback after a failed download.
     """
 
     __slots__ = ("request", "response", "value")

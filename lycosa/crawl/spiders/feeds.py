@@ -8,8 +8,9 @@
         def parse_node(self, response, node):                   def parse_row(self, response, row):
             yield {"title": node.xpath("title/text()").get()}       yield {"sku": row["sku"]}
 
-A broken feed yields the nodes before the error, and a warning is logged. External references in a document are never
-fetched, and `iternodes` does not expand entities that the document defines.
+A broken feed or table yields the nodes or rows before the error, and a warning is logged. With the iterators "xml" and
+"html", the parser repairs the feed, and nothing is logged. External references in a document are
+never fetched, and `iternodes` does not expand entities that the document defines.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class FormRequest(Request):
         formcss: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the request that submits a form of the page. Raises `BadForm`, which lists the page's forms.
+        """Return the request that submits a form of the page. Raises `BadForm`, which lists the forms of the
+        page, or the buttons of the form.
 
         The form is selected by `formname` or `formid`, else by `formxpath` or `formcss` (the form or an element
         inside), else by `formnumber`. `clickdata` are attributes of the button to click, or `nr`, its number among the

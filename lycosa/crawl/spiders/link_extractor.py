@@ -243,7 +243,7 @@ class _LexborSearch:
 
 
 class _XPathSearch:
-    """Raises `BadSpider` if XPath selects text or attributes."""
+    """Raises `BadSpider` if a selector of a region selects text or attributes."""
 
     def __init__(self, regions: Sequence[str], tags: _NameFilter, attrs: _NameFilter) -> None:
         self._regions = regions
@@ -260,7 +260,8 @@ class _XPathSearch:
             for region in response.xpath(xpath):
                 if not hasattr(region.root, "iter"):
                     raise BadSpider(
-                        f"restrict_xpaths {xpath!r} selects text: select elements, without /@... or /text()"
+                        f"{xpath!r} (restrict_xpaths or restrict_css) selects text: select elements, without /@..., "
+                        "/text(), ::attr() or ::text"
                     )
                 for element in region.root.iter("*"):
                     if element.tag.removeprefix(_XHTML) in self._tags:

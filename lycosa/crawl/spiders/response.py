@@ -116,7 +116,7 @@ class Response:
 
     @property
     def protocol(self) -> str:
-        """The HTTP version: "1.1", "2", "3"; "" if unknown."""
+        """The HTTP version: "1.0", "1.1", "2" or "3"; "" if unknown."""
         return self.raw.http_version
 
     @property

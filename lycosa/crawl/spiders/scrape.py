@@ -8,7 +8,8 @@
                                                       middlewares with lower numbers
 
 `RetryRequest` is not passed to `process_spider_exception`. If a callback or middleware raises `CloseSpider`, its
-earlier results are kept; if `process_spider_input` raises it, the visit ends. All cases: `docs/middlewares.md`.
+earlier results are kept; if `process_spider_input` or `process_results` raises it, the visit ends without results. All
+cases: `docs/middlewares.md`.
 """
 
 from __future__ import annotations

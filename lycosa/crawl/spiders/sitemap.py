@@ -35,10 +35,11 @@ from lycosa.http.core.sitemap import SitemapEntry, parse_sitemap, sitemaps_in_ro
 NESTED_MAX = 10
 
 SITEMAP_TRANSFER_MAX = 64 * 2**20
-"""Maximum bytes of a sitemap; the limit for pages is smaller."""
+"""Maximum bytes of a sitemap; the default limit for pages (`max_body`) is smaller."""
 
 NO_ROBOTS = [401, 403, 404, 410]
-"""If robots.txt has one of these statuses, `/sitemap.xml` is fetched instead."""
+"""If the robots.txt of a site has one of these statuses, `/sitemap.xml` is fetched instead. This does not apply to
+`sitemap_urls`."""
 
 Since = str | float | date | None
 

@@ -30,7 +30,10 @@ class WorkerStatsCollector(StatsCollector):
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         super().inc_value(key, count, start)
-        self.sums[key] = self.sums.get(key, 0) + count
+        if key in self.values:  # set since the last `take`: the owner repeats `set_value` after `inc_value`
+            self.values[key] += count
+        else:
+            self.sums[key] = self.sums.get(key, 0) + count
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         super().max_value(key, value)

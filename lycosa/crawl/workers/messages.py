@@ -3,7 +3,7 @@
     owner                                              worker
     VisitRequest(token, record)   ------------------>            a leased record, and how to reach its host
                                   <------------------  RequestStarted        if the host has a delay
-                                  <------------------  TransferEnded         if the callback takes long
+                                  <------------------  TransferEnded         if the callback still runs
                                   <------------------  VisitCompleted, VisitFailed, VisitDeferred or VisitClosedCrawl
     VisitSettled(token)           ------------------>            its links are queued; they need not be sent again
     CancelVisit(token)            ------------------>  VisitCancelled

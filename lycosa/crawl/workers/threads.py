@@ -137,8 +137,8 @@ class CallbackThreads:
 def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """From a callback in a thread, run a coroutine on the crawl's loop and return its result.
 
-    Raises the coroutine's exception, `CancelledError` if the visit of the page was cancelled, and `BadSpider` outside a
-    thread.
+    Raises the coroutine's exception, `concurrent.futures.CancelledError` if the visit of the page was cancelled, and
+    `BadSpider` outside a thread.
     """
     thread_call: _ThreadCall | None = getattr(_current, "call", None)
     if thread_call is None:

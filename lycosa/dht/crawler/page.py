@@ -67,7 +67,8 @@ REACHABILITY_TEXTS = {
 class FunnelRow(NamedTuple):
     """A step of the funnel. `share`: its share of the previous step, from 0 to 1.
 
-    None if the previous step counted less, because a crawl also tries infohashes of earlier runs.
+    None for the first step, and if the previous step counted nothing or less: a crawl also tries infohashes of earlier
+    runs.
     """
 
     name: str

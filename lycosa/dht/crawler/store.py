@@ -65,7 +65,7 @@ class StoreStage:
 
     @property
     def busy_s(self) -> float:
-        """Includes the current batch."""
+        """Seconds spent storing batches, including the current one."""
         return self._busy_s + max(0.0, asyncio.get_running_loop().time() - self._busy_since)
 
     @property

@@ -17,7 +17,8 @@ MALFORMED = frozenset(bytes([each]) * ID_BYTES for each in range(256))
 
 
 class Triage:
-    """Stage 2. `note_known` gets the infohashes that are not new: their torrents may already be in the store."""
+    """Stage 2. `note_known` gets the sampled and announced infohashes that are not new: their torrents may already be
+    in the store."""
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ def _entry(row: tuple[Any, ...], files: list[OwnedFile] | None, counts: Any, pie
     infohash, name, size, private, status, created = row
     where = f"torrent {infohash.hex()}"
     if files is None:
-        return Entry(where, EntryKind.BAD, f"its files take more than {LINE_MAX:,} bytes".encode(), done)
+        return Entry(where, EntryKind.BAD, f"its list of files takes more than {LINE_MAX:,} bytes".encode(), done)
     if status == "single":
         files = [(name, size)]
     if status not in {"single", "multi"} or not files:

@@ -8,7 +8,7 @@ from typing import Any
 from lycosa.storage.core.torrent_line import LINE_MAX
 
 FILE_BYTES = 28
-"""Bytes that the entry of a file takes in a line of JSON, besides its path."""
+"""Approximate number of bytes that the entry of a file takes in a line of JSON, besides its path."""
 
 OwnedFile = tuple[Any, Any]
 """Path and size, as read from a database."""

@@ -13,7 +13,7 @@ from lycosa.storage.core.torrent_line import LINE_MAX
 
 TORRENT_SUFFIX = ".torrent"
 TORRENT_BYTES_MAX = 64 << 20
-"""A crawl fetches at most 10 MiB of metadata. A file also has trackers and, in version 2, piece layers."""
+"""A crawl fetches at most 10 MiB of metadata per torrent. A file also has trackers and, in version 2, piece layers."""
 
 
 class LinesSource:

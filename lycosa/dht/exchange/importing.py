@@ -133,7 +133,10 @@ class RecordImporter:
         rules: Inspector,
         counts: ImportCounts,
     ) -> list[TorrentRecord]:
-        """Return the new records. Count the others. Deny the infohashes of refused torrent files."""
+        """Return the records to store: new ones, and those that may complete a stored one. Count the others.
+
+        Deny the infohashes of refused torrent files.
+        """
         new: list[TorrentRecord] = []
         denied: dict[str, list[tuple[bytes, ...]]] = defaultdict(list)
         for entry, torrent in read:

@@ -93,9 +93,9 @@ def _entry(where: str, row: tuple[Any, ...], files: list[OwnedFile] | None, done
     """Return the row as a line of JSON, which is checked later like any other line."""
     _, infohash, name, discovered, updated, seeders, leechers = row
     if not isinstance(infohash, bytes):
-        return Entry(where, EntryKind.BAD, b"its infohash is no blob", done)
+        return Entry(where, EntryKind.BAD, b"its infohash is not a blob", done)
     if files is None:
-        return Entry(where, EntryKind.BAD, f"its files take more than {LINE_MAX:,} bytes".encode(), done)
+        return Entry(where, EntryKind.BAD, f"its list of files takes more than {LINE_MAX:,} bytes".encode(), done)
     if not files:
         return Entry(where, EntryKind.INFOHASH, infohash.hex().encode(), done)
     fields = {

@@ -4,9 +4,9 @@ The larger of two delays applies:
 
 - By latency, as in Scrapy: with N requests wanted in flight, the target is latency / N. The new delay is the mean
   of the old delay and the target, but at least the target. Only a status of 200 can lower this delay.
-- By errors: a 429, a 503 or an unreachable host sets this delay to twice the larger of the two delays. Errors of
-  requests that started before this do not double it again. Each response to a later request lowers it by a
-  sixteenth, if the status is below 500 and not 429. The delay returned for a 429 or 503 is at least its
+- By errors: a 429, a 503, a failed connection or a timeout sets this delay to twice the larger of the two delays.
+  Errors of requests that started before this do not double it again. Each response to a later request lowers it by
+  a sixteenth, if the status is below 500 and not 429. The delay returned for a 429 or 503 is at least its
   Retry-After.
 
 Times are unix seconds. Only the HOSTS_MAX most recently updated hosts are kept.

@@ -65,7 +65,7 @@ class LeaseManager(Generic[Key]):
         # In order of expiry: all leases have the same length, and a renewed one moves to the end.
         self._leased: dict[int, LeasedRecord[Key]] = {}
         self.unsaved_hosts: set[str] = set()
-        """Hosts whose last start is not saved yet. The caller that saves them clears the set."""
+        """Hosts with a start, block or address that is not saved yet. The caller that saves them clears the set."""
         self._prepares_hosts = policy.robots or policy.limits_addresses
 
     def __len__(self) -> int:

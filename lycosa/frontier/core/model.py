@@ -208,7 +208,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """A filter for rows; empty fields match everything. `url` and `reason` are globs.
+    """A filter for rows. Empty fields match everything, except `segment`: None matches all, "" only the unnamed one.
+
+    `url` and `reason` are globs.
 
     `before` (unix seconds): only URLs that ended (done, dead or archived) before this time; 0 for no limit.
     """

@@ -219,7 +219,7 @@ def _month(time: float) -> str:
     return (EPOCH + timedelta(seconds=time // 1)).isoformat()[:8] + "01"
 
 
-_VALID = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter or digit first"
+_VALID = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter, digit or _ first"
 
 
 def _name(text: object) -> str | None:

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""After this many failed attempts, an expired lease makes the record dead: the callback probably always hangs."""
+"""A lease that expires as this failed attempt of a record, or a later one, makes the record dead: the callback probably
+always hangs."""
 
 ROBOTS_TTL_S = 24 * 3600.0
 """How long a robots.txt may be cached (RFC 9309 §2.4)."""

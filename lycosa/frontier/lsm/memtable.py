@@ -38,7 +38,7 @@ MEMTABLE_MAX_BYTES = 64 << 20
 
 SLICE_MIN = 2_000
 SLICE_MAX = 20_000
-"""Minimum and maximum number of rows written in one LMDB transaction."""
+"""Approximate minimum and maximum number of rows written in one LMDB transaction."""
 
 ORDERED_MIN = 100
 """A listing in slices of at least this many rows sorts the changed keys only once."""

@@ -1,6 +1,6 @@
 """The formats of an embedded frontier's rows in LMDB.
 
-A done URL keeps only what is needed to fetch it again: 60 bytes plus its path.
+A done URL keeps only its reason, its time and what is needed to fetch it again: 60 bytes plus its path.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from lycosa.frontier.lsm.window import Window
 SEGMENT = b"segment:"
 META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
-"""Maximum number of segments ever created, including dropped ones."""
+"""Maximum number of segment rows read at the opening, including those of dropped segments."""
 
 
 class SegmentRegistry:

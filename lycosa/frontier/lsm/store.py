@@ -57,7 +57,7 @@ DELAYED_MAX = 1000
 """Maximum number of delayed records read ahead."""
 
 PROMOTE_MAX = 1000
-"""Maximum number of delayed records that one call of `promote_due` queues."""
+"""Maximum number of delayed records of started segments that one call of `promote_due` queues."""
 
 FILTERS_DELETED_MAX = 16
 """Maximum number of archived segments whose filter files one checkpoint deletes, to keep the checkpoint short."""

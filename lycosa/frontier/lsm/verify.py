@@ -1,7 +1,7 @@
 """Checks the consistency of an embedded frontier. Call `checkpoint` first.
 
 - Every row can be read, and SEEN maps its fingerprint to this row (except rows with `dont_filter`).
-- Every fingerprint in SEEN is in exactly one state, and in the Bloom filter.
+- Every fingerprint in SEEN is in exactly one state, and (in an open segment) in the Bloom filter.
 - The counts match the rows.
 """
 

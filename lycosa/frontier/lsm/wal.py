@@ -38,7 +38,7 @@ class WriteAheadLog:
                 sync_folder(folder)
 
     def append(self, payload: bytes) -> None:
-        """The frame survives a kill; after `sync` also a power loss."""
+        """The frame survives a kill; after `sync`, if the log was opened with it, also a power loss."""
         if len(payload) > FRAME_MAX:
             raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes is too large; commit more often")
         frame = encode_frame(payload, self.generation)
@@ -66,7 +66,7 @@ def generations(folder: Path) -> list[int]:
 
 
 def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
-    """Yield the frames of a log. Raises `DamagedState` for a torn frame, except at the end of the `last` log."""
+    """Yield the frames of a log up to the first torn one. Raises `DamagedState` for it, except in the `last` log."""
     path = folder / f"{PREFIX}{generation}"
     with storage_errors(path):
         data = path.read_bytes()

@@ -1,10 +1,11 @@
 """The part of an ordered table that is in memory: its first rows, and rows that LMDB does not have yet.
 
-There is a window on the queue of each host, and one on the delayed records. All rows up to `horizon` are in memory or
-leased. Beyond the horizon, LMDB may have rows that are not in memory, unless the window is `complete`. So if the first
-row of the heap is within the horizon, it is the first row of the table; otherwise the window must read ahead. After a
-checkpoint, LMDB has all rows, and `trim` removes those beyond the horizon from memory. So memory use depends on the
-number of windows, not of rows.
+There is a window on the queue of each host in each segment, and one on the delayed records.
+
+All rows up to `horizon` are in memory or leased. Beyond the horizon, LMDB may have rows that are not in memory, unless
+the window is `complete`. So if the first row of the heap is within the horizon, it is the first row of the table;
+otherwise the window must read ahead. After a checkpoint, LMDB has all rows, and `trim` removes those beyond the horizon
+from memory. So memory use depends on the number of windows, not of rows.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.infra.redis.driver import driver_errors
 
 REPLICATED_MAX_S = 1.0
-"""Maximum seconds that a commit waits for slow replicas."""
+"""Maximum seconds that a push, or each of the two steps of a commit, waits for slow replicas."""
 
 
 class Replicas:

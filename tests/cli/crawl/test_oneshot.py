@@ -173,6 +173,11 @@ def test_a_file_is_loaded_as_a_page(engine, capsys):
     ]
 
 
+def test_a_url_that_ends_like_a_file_is_fetched(engine, capsys):
+    assert main(["shell", "http://a.example/page.html", "-c", "response.url"]) == 0
+    assert len(engine.calls) == 1
+
+
 def test_an_error_in_a_spider_constructor_is_one_line(engine, project, capsys, tmp_path):
     with (tmp_path / "quotes_of_test.py").open("a") as file:
         file.write("    def __init__(self, tag): pass\n")

@@ -88,7 +88,7 @@ class Everything(RecordsSignals):
     async def parse(self, response: Any) -> Any:
         yield {"n": "good"}
         yield {"n": "drop"}
-        yield {"n": "file", "file_urls": [response.urljoin("/image/1.png")]}
+        yield {"n": "file", "file_urls": [response.urljoin("/image/1.png"), "ftp://a.example/1"]}
         for path in ("/good", "/good", "/private/x", "/404", "/fails?times=1", "/reset", "/coded/gzip", "/b" * 200):
             yield response.follow(path, self.leaf)
         yield response.follow("/index?fails", self.fails)

@@ -159,11 +159,13 @@ def test_stats_of_workers_are_merged_by_their_kind() -> None:
         stats.max_value("most", number)
         stats.min_value("least", number)
         stats.set_value("last", number)
+        stats.set_value("set", number)
+        stats.inc_value("set", 5)
         add_stats(counts.take(), total, run)
         stats.inc_value("sum", 10)
         add_stats(counts.take(), total, run)
         add_stats(counts.take(), total, run)
-    assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2}
+    assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2, "set": 7}
 
 
 def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:

@@ -126,7 +126,7 @@ LOOPBACK_NODE = ("--bootstrap", "127.0.0.1:9")
         (("lookup", INFOHASH), "no node through which to join: add --bootstrap HOST:PORT"),
         (("lookup", INFOHASH, *LOOPBACK_NODE), "--bootstrap 127.0.0.1:9: 127.0.0.1:9 is not public: on a n"),
         (("lookup", INFOHASH, "--bootstrap", "localhost"), "--bootstrap localhost: write HOST:PORT such as 192.0.2.1"),
-        (("lookup", INFOHASH, "--bootstrap", "a..b:1"), "--bootstrap a..b:1: no address found"),
+        (("lookup", INFOHASH, "--bootstrap", "a..b:1"), "--bootstrap a..b:1: no usable address"),
         (
             ("lookup", INFOHASH, "--bootstrap", "9.9.9.9:1"),
             "--bind 127.0.0.1 is loopback, and cannot reach --bootstrap 9",

@@ -167,7 +167,7 @@ def test_a_running_crawl_has_a_page_and_metrics_and_explains_a_missing_torrent(
         assert "stored at " in explained.stdout
         unknown = lycosa("dht", "explain", "ab" * 20, "--state", "state", cwd=tmp_path)
         assert (unknown.returncode, unknown.stderr) == (1, "")
-        assert "never seen" in unknown.stdout
+        assert "never queued" in unknown.stdout
         stats = json.loads(lycosa("dht", "stats", "--state", "state", "--json", cwd=tmp_path).stdout)
         assert stats["running"] == f"process {process.process.pid}"
         assert stats["torrents"] >= 1

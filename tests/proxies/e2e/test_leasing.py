@@ -62,6 +62,8 @@ def test_each_request_of_a_lease_is_reported_and_counted() -> None:
             assert proxy.report(blame="none", latency_s=0.25) == Outcome(latency_s=0.25)
             assert proxy.report(ConnectionResetError()).blame == "miss"
             assert proxy.report(ValueError("mine")) == Outcome(leasing.Blame.NOBODY, "ValueError")
+            with pytest.raises(UsageError, match="'unfit' is not a blame: write one of none, "):
+                proxy.report(blame="unfit")
         (view,) = await pool.proxies(SITE)
         assert (view.uses, view.good, view.bad, view.latency_s) == (5, 2, 1, 0.25)
         async with pool.lease(SITE) as proxy:

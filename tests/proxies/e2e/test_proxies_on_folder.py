@@ -16,6 +16,7 @@ import pytest
 
 from lycosa.app.proxies.pools import open_pool
 from lycosa.cli.main import main
+from lycosa.cli.proxies import add
 from lycosa.cli.proxies.pool import parse_time_span
 from lycosa.core.errors import UsageError
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
@@ -91,6 +92,7 @@ def test_exported_proxies_can_be_added_again(run: Run, tmp_path: Path) -> None:
     ]
     table = run("list")
     assert table.out.splitlines()[0].split()[:3] == ["state", "latency", "uses"]
+    (tmp_path / "copy.txt.part").write_text("left by an interrupted export")
     exported = run("export", "--secrets", "-o", "copy.txt")
     assert exported == (0, "", "")
     assert stat.S_IMODE((tmp_path / "copy.txt").stat().st_mode) == 0o600
@@ -109,6 +111,11 @@ def test_logins_are_written_only_with_secrets(run: Run) -> None:
         assert "hunter2" not in result.out
         assert result.err == "the logins of 1 of 3 proxies were omitted: --secrets writes them\n"
         assert "socks5h://ann:hunter2@10.0.0.3:1080" in run("export", "--format", kind, "--secrets").out
+
+
+def test_the_name_of_a_list_has_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(add, "_fetch", lambda _: "10.0.0.1:1")
+    assert add._read("https://ann:hunter2@lists.example/a.txt?key=hunter2", "http").name == "lists.example/a.txt"
 
 
 def test_export_does_not_replace_a_pipe(run: Run, tmp_path: Path) -> None:

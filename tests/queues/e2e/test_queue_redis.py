@@ -414,7 +414,7 @@ def test_a_server_that_may_evict_items_is_refused():
     with redis_server(maxmemory="10mb", policy="volatile-lru") as server:
         for limit in ("10mb", "0"):  # without a limit too: one may be set at any time
             server.cli("CONFIG", "SET", "maxmemory", limit)
-            with refused(StorageError, "maxmemory-policy volatile-lru .* set it to noeviction"):
+            with refused(StorageError, "maxmemory-policy volatile-lru .* set maxmemory-policy to noeviction"):
                 Queue(f"{server.url}?queue=q")
         server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
         Queue(f"{server.url}?queue=q").close()

@@ -80,9 +80,9 @@ class RepeatedFailure(FileException):
 class MediaInfo(NamedTuple):
     """The parts of the crawl that the methods of a pipeline may use.
 
-    `download(request, into)` returns the response or raises `FetchError`. It respects delays, retries failures and
-    follows redirects. It calls `into.restart()` before each transfer, and `into(piece)` for each piece of the body; the
-    response then has no body.
+    `download(request, into)` returns the response, or raises what `InlineFetcher.fetch` raises: mostly `FetchError` or
+    `IgnoreRequest`. It respects delays, retries failures and follows redirects. It calls `into.restart()` before
+    each transfer, and `into(piece)` for each piece of the body; the response then has no body.
     """
 
     spider: Any
@@ -353,10 +353,11 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
 
 def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float | None:
     """EXPIRES and Scrapy's settings are in days."""
-    if kind.EXPIRES is None and "media_expires" in settings:
+    own_days = settings.get(f"{kind.__name__.upper()}_{kind.STORE}_EXPIRES")
+    if own_days is None and kind.EXPIRES is None and "media_expires" in settings:
         age_s: float | None = settings["media_expires"]
         return age_s
-    return float(days if kind.EXPIRES is None else kind.EXPIRES) * DAY_S
+    return float(next(each for each in (own_days, kind.EXPIRES, days) if each is not None)) * DAY_S
 
 
 def _folder(store: str, name: str) -> str:

@@ -231,7 +231,7 @@ def _name_problem(name: str) -> str:
         return "it has a part that is empty, '.' or '..'"
     if parts[0] == PARTIAL_FOLDER:
         return f"{PARTIAL_FOLDER} is reserved for partial files"
-    if max(sizes) > NAME_MAX or sum(sizes) + len(sizes) > PATH_MAX:
+    if max(sizes) > NAME_MAX or sum(sizes) + len(sizes) - 1 > PATH_MAX:
         return f"it is too long: at most {NAME_MAX} bytes per name and {PATH_MAX} for the whole path"
     return ""
 

@@ -21,7 +21,7 @@ _decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 async def read_stats(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
-    """Return the counts of the last `Session.status`, and those by reason. This worker pushed `offered` records."""
+    """Return the counts as last received, and those by reason. This worker pushed `offered` records."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),

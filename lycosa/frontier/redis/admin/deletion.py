@@ -63,5 +63,5 @@ def _refuse(crawl: str, workers: int, unfetched: int) -> None:
         who, them = ("1 worker", "it") if workers == 1 else (f"{workers:,} workers", "them")
         raise UsageError(f"the crawl {crawl!r} has {who}: stop {them} first, or use --force to delete it anyway")
     if unfetched:
-        urls, are = ("1 URL", "is") if unfetched == 1 else (f"{unfetched:,} URLs", "are")
-        raise UsageError(f"{urls} of the crawl {crawl!r} {are} not fetched yet: use --force to delete it anyway")
+        urls, have = ("1 URL", "has") if unfetched == 1 else (f"{unfetched:,} URLs", "have")
+        raise UsageError(f"{urls} of the crawl {crawl!r} {have} not been fetched yet: use --force to delete it anyway")

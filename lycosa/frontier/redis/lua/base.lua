@@ -44,8 +44,9 @@ local function this_server()
   return server_id
 end
 
--- Time never goes back. If the clock of the server was set back, or a replica with a slower clock took over, time runs
--- on from its last value, at half speed until the clock has caught up. So pauses may take up to twice as long.
+-- If the clock of the server was set back, or a replica with a slower clock took over, time runs on from its last noted
+-- value, at half speed until the clock has caught up. So time goes back by about CLOCK_NOTED_S at most, and pauses may
+-- take up to twice as long.
 local CLOCK_NOTED_S = 0.25
 local CATCH_UP_RATE = 0.5
 
@@ -94,8 +95,8 @@ local function next_stamp()
   return string.format('%0' .. STAMP_CHARS .. 'd', next_number('turn'))
 end
 
--- Maximum number of different reasons, because parts of them may come from the network. All others are counted as
--- 'other reasons', except HTTP statuses.
+-- Maximum number of reasons in a hash, summed over all segments: parts of reasons may come from the network. All others
+-- are counted as 'other reasons', except HTTP statuses.
 local REASONS_MAX = 10000
 
 local function write_reason(hash, field, by)

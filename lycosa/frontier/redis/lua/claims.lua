@@ -8,7 +8,7 @@ local add_claim, release_claim, try_start, move_to_address
 do -- all other names are local to this block
 
 local CLAIM_KEPT_S = 0.5
-local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- time between two requests for a waiting claim
+local ASK_AGAIN_MIN_S, ASK_AGAIN_MAX_S = 0.02, 1 -- seconds between two requests for a claim; the first may wait longer
 local PASSED_MAX = 100
 local CLAIMING_HOSTS_MAX = 20 -- hosts of a group that are checked for claims
 

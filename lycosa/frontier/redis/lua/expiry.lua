@@ -66,7 +66,7 @@ operations['persist_keys'] = function()
 end
 
 -- Ends the revival after all keys were made permanent. Argument: the minimum number of seconds left until the expiry.
--- Returns 0 if fewer are left: it is too late.
+-- The first partition returns 0 if fewer are left: it is too late. Otherwise returns 1.
 operations['revived'] = function()
   local at, margin_s = call('HGET', key.meta, 'reviving'), number()
   if at and meta('number') == 0 and now > tonumber(at) - margin_s then return { 'ok', 0 } end

@@ -347,9 +347,9 @@ end
 
 local is_server_full = false
 
--- Returns the server's error if it refuses writes, else nil. A server at its maxmemory refuses the first write of a
--- script, but none after the script has written. So this function probes first: the script still runs as a whole, but
--- leases nothing until memory is free.
+-- Returns the server's error if it refuses writes, unless it is at its maxmemory; else nil. A server at its maxmemory
+-- refuses writes that may need memory, but none after the script has written (a DEL is enough). So this function probes
+-- first: the script still runs as a whole, but leases nothing until memory is free.
 local function refuse_to_write()
   local reply = redis.pcall('SETRANGE', key.memory_probe, 0, '')
   if type(reply) == 'table' and reply.err then
@@ -367,8 +367,8 @@ local function earliest_time(zset)
   return call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- The status of the partition: when a record can be leased ("0": now, "": no record is scheduled); the counts; the
--- number of records that have arrived so far; the time; the expired workers that other partitions may not know of yet,
+-- The status of the partition: when a record can be leased ("0": now, "": no record is scheduled); the counts; how
+-- often records have arrived so far; the time; the expired workers that other partitions may not know of yet,
 -- each with the number of its last commit; 1 if the server is full.
 local function status()
   local due, waits = earliest_time(key.delayed), earliest_time(key.waiting)

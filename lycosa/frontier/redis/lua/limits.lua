@@ -18,7 +18,7 @@ local function apply_limits()
       effective[name] = effective[name] and GENTLER[name](effective[name], value) or value
     end
   end
-  -- Hosts are grouped by address. So once workers look up addresses, this continues while there are several workers.
+  -- Without `resolves`, the groups of hosts would be ignored. So it stays on while there are several workers.
   if #wanted > 1 then effective.resolves = math.max(effective.resolves or 0, meta('resolves')) end
   for name, value in pairs(effective) do call('HSET', key.meta, name, text(value)) end
   meta_fields = nil

@@ -126,7 +126,7 @@ function sorted_workers()
   return names
 end
 
--- Returns the time by which the worker must renew or end a lease.
+-- Returns when a lease ends unless it is renewed; the current time if that has passed: renewals are not reported.
 local function leased_until(lease)
   return text(math.max(lease.since + meta('lease'), now))
 end

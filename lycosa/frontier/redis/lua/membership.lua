@@ -54,7 +54,7 @@ commands['join'] = function(worker)
     if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key.meta, field, value) end
   end
   meta_fields = nil
-  if worker == '' and number() == 0 then begin_run(name) end -- before the next call, which may shift last-seen times
+  if worker == '' and number() == 0 then begin_run(name) end -- first: the next line may shift last-seen times
   expire_silent_workers()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key.workers, 0, -1)) do -- an earlier process with this name must have ended

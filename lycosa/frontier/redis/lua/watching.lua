@@ -3,10 +3,17 @@
 -- Adds to `names` random samples of about `limit` ready, `limit` waiting and `limit` leased hosts. Returns those of all
 -- these hosts that have work or transfers.
 local function sampled_hosts(limit, workers, names)
-  for _, member in ipairs(call('ZRANDMEMBER', key.ready, limit)) do
-    names[#names + 1] = string.sub(member, READY_NAME)
+  -- A group stands for its hosts, which are in sets of its own.
+  local function sample(suffix)
+    for _, member in ipairs(call('ZRANDMEMBER', key.ready .. suffix, limit)) do
+      local name = string.sub(member, READY_NAME)
+      if is_group(name) then sample(name) else names[#names + 1] = name end
+    end
+    for _, name in ipairs(call('ZRANDMEMBER', key.waiting .. suffix, limit)) do
+      if is_group(name) then sample(name) else names[#names + 1] = name end
+    end
   end
-  for _, name in ipairs(call('ZRANDMEMBER', key.waiting, limit)) do names[#names + 1] = name end
+  sample('')
   for _, worker in ipairs(workers) do
     local leases = call('HRANDFIELD', key.leases .. worker, math.ceil(limit / #workers), 'WITHVALUES')
     for i = 2, #leases, 2 do names[#names + 1] = unpacked_lease(leases[i]).host end

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from lycosa.core.errors import StateError
+from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest
 from lycosa.frontier.redis.worker.session import Session
 
 FLUSH_MIN_S = 0.005
@@ -42,7 +43,9 @@ class EventFlusher:
     async def sync(self, host: str) -> None:
         """Wait until the server has the facts that this worker found about the host."""
         if host in self._unsent_hosts:
-            await self._session.send()
+            # Another exchange may have taken them and be in transit: this one waits for it.
+            home = self._session.partition_of(host)
+            await self._session.exchange([ExchangeRequest(home, NO_LEASES, always=False)])
 
     async def close(self) -> None:
         if self._task is not None:

@@ -699,8 +699,11 @@ def test_settings_are_read_from_a_crawler(tmp_path: Path) -> None:
     view = SettingsView(Settings(files_store=str(tmp_path), media_expires=60.0, user={"MYFILES_FILES_STORE": "b"}))
     read = settings_of(FilesPipeline, view)
     assert (read.store, read.expires_s, read.urls_field) == (str(tmp_path), 60.0, "file_urls")
-    assert settings_of(FilesPipeline, SettingsView(Settings(files_store="a", media_expires=None))).expires_s is None
+    never = SettingsView(Settings(files_store="a", media_expires=None))
+    assert settings_of(FilesPipeline, never).expires_s is never["FILES_EXPIRES"] is None
     assert settings_of(MyFiles, view).store == "b"
+    own = SettingsView(Settings(files_store="a", media_expires=60.0, user={"MYFILES_FILES_EXPIRES": 2}))
+    assert settings_of(MyFiles, own).expires_s == 2 * 86_400
     images = SettingsView(Settings(images_store="i", images_thumbs={"t": (3, 4)}, images_min_width=5))
     assert settings_of(ImagesPipeline, images).thumbs == {"t": (3, 4)}
     assert settings_of(ImagesPipeline, images).min_width == 5

@@ -35,7 +35,7 @@ CASES = [
     (
         HashFacts(),
         Answer.NEVER_SEEN,
-        ["never seen: it was in no sample, and no peer announced it to our node"],
+        ["never queued: no trusted node returned it, and no announce or request of it was accepted"],
     ),
     (
         HashFacts(Row(State.QUEUED, RECORD), runs=True),

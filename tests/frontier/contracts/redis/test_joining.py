@@ -410,7 +410,7 @@ def test_operations_are_refused_by_a_full_server() -> None:
 
 def test_a_server_that_may_evict_keys_is_refused():
     with redis_server(maxmemory_policy="allkeys-lru") as server:
-        with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
+        with refused(StateError, "maxmemory-policy allkeys-lru .* set maxmemory-policy to noeviction"):
             join_and_leave(server.url)
         server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
         join_and_leave(server.url)
@@ -420,7 +420,7 @@ def test_every_master_of_a_cluster_is_checked(cluster: RedisCluster):
     for node in cluster.nodes[:3]:
         node.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
         try:
-            with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
+            with refused(StateError, "maxmemory-policy allkeys-lru .* set maxmemory-policy to noeviction"):
                 join_and_leave(cluster.url)
         finally:
             node.cli("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")

@@ -47,8 +47,8 @@ class OutsideCrawl:
         self.partitions = partitions
         self.now = START
 
-    async def worker(self, name: str = "w", places: int = 8) -> RedisFrontier:
-        policy = Policy(robots=False, concurrency_per_host=places)
+    async def worker(self, name: str = "w", places: int = 8, places_per_ip: int = 0) -> RedisFrontier:
+        policy = Policy(robots=False, concurrency_per_host=places, concurrency_per_ip=places_per_ip)
         return await simulated_frontier(
             self.client, self.name, policy, self.now, worker=name, partitions=self.partitions
         )
@@ -197,7 +197,21 @@ def test_a_crawl_that_does_not_exist_has_no_view(url):
     asyncio.run(scenario())
 
 
-def test_the_busiest_hosts_include_those_with_requests_in_flight(url):
+def test_the_busiest_hosts_include_those_that_share_an_address(url):
+    async def scenario() -> None:
+        async with new_crawl(url) as crawl:
+            worker = await crawl.worker(places_per_ip=1)
+            hosts = [f"http://h{n}.example:80" for n in range(4)]
+            await worker.push([record(f"{host}/{each}") for host in hosts for each in range(3)])
+            for host in hosts:
+                await worker.set_address(host, "10.0.0.1", crawl.now + 1e6, crawl.now)
+            await worker.session.refresh()
+            assert {host.host for host in (await crawl.view()).hosts} == set(hosts)
+
+    asyncio.run(scenario())
+
+
+def test_the_busiest_hosts_include_those_with_with_requests_in_flight(url):
     async def scenario() -> None:
         async with new_crawl(url, 2) as crawl:
             worker = await crawl.worker(places=1)
