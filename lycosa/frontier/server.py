@@ -1,7 +1,7 @@
 """The server at STATE/socket, through which `lycosa frontier` reaches a running crawl.
 
-To keep the event loop responsive, a call handles at most SLICE_ROWS rows, and is followed by a pause as long as the
-call. Only `verify` and `compact` process the whole state; they pause the crawl meanwhile.
+To keep the event loop responsive, a call returns or changes at most SLICE_ROWS rows, and is followed by a pause as long
+as the call. Only `verify` and `compact` process the whole state; they pause the crawl meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ ANSWER_OVERHEAD = 1024
 """Bytes reserved in a frame for everything but the result."""
 
 SLICE_ROWS = 250
-"""Maximum number of rows that one call reads or changes. The call blocks the crawl for a few milliseconds."""
+"""Maximum number of rows that one call returns or changes. It may read more: see `slices.SCAN_MAX`. The call blocks the
+crawl for a few milliseconds."""
 
 SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
 """Methods whose last argument is a limit, and the maximum of this limit."""

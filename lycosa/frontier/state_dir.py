@@ -7,7 +7,7 @@ DIR/socket          where a running owner serves `lycosa frontier`
 DIR/records.sqlite  cookies and the state of spiders
 DIR/items.jsonl     see `StateDir.items`
 DIR/json-N.jsonl    the items of an output that is a JSON array
-DIR/worker          name of the worker, if this is the state of a worker of a shared crawl
+DIR/worker          the membership, if this is the state of a worker of a shared crawl
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class StateDir:
 
     @property
     def items(self) -> Path:
-        """The item file written for an index if no output of the crawl is a file of JSON lines."""
+        """The item file written for an index if no output of the crawl is an uncompressed file of JSON lines."""
         return self.path / "items.jsonl"
 
     @property
@@ -141,7 +141,7 @@ def read_description(path: Path) -> Description:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state") from error
     except OSError as error:
-        raise _storage_error(path, error) from error
+        raise write_error(file, error, "the description cannot be read") from error
     if head.get("format") != FORMAT or not isinstance(head.get("version"), int):
         raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state")
     if head["version"] < VERSION:

@@ -2,7 +2,7 @@
 
 Fields are a dict, or (name, value) pairs. A value may be a list or tuple of several values; a field with the value None
 is omitted. Text is encoded in the encoding of the form; a character that the encoding lacks becomes a character
-reference (`&#8364;`). The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
+reference (`&#8364;`). The boundary of a multipart body is a hash of its parts, so that equal forms are equal requests.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str =
 
 def encode_query(fields: Iterable[Field], encoding: str = "utf-8") -> str:
     """Encode the fields as the query of a URL."""
-    return "&".join(
+    query = "&".join(
         f"{quote_plus(_bytes(name, encoding), '*')}={quote_plus(_bytes(value, encoding), '*')}"
         for name, value in fields
         if value is not None
     )
+    return query.replace("~", "%7E")  # which `quote_plus` never escapes
 
 
 def has_files(fields: Iterable[Field]) -> bool:

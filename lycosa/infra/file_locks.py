@@ -15,7 +15,7 @@ from pathlib import Path
 def lock_file(path: Path, mode: int) -> int:
     """Lock a file, which is created if missing, and write our process id into it. Return its descriptor.
 
-    The lock ends with the process. Raises BlockingIOError if another process holds the lock, and OSError.
+    The lock ends with the process. Raises BlockingIOError if another process holds the lock, OSError if it fails.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
     try:

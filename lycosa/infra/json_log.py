@@ -38,7 +38,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return at most FIELDS_MAX fields. Values that JSON cannot hold become text; long texts are cut."""
+    """Return at most FIELDS_MAX fields. Long texts are cut.
+
+    None, booleans and finite numbers are kept; a list keeps its form, but its elements become text, like all else.
+    """
     found = [each for each in vars(record).items() if each[0] not in STANDARD]
     return {name: _json_value(value) for name, value in found[:FIELDS_MAX]}
 

@@ -63,7 +63,7 @@ def file_size(stream: BinaryIO) -> int:
 
 @contextmanager
 def new_file(file: str, *, suffix: str = "") -> Iterator[BinaryIO]:
-    """Open a new file, or standard output for `-`. The `suffix` selects the compression.
+    """Open a new file, or standard output for `-`. The `suffix` selects the compression of a file.
 
     Raises `UsageError` if the file exists, `StorageError` if it cannot be written.
     """

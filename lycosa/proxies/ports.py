@@ -85,7 +85,7 @@ class ProxyPool(Protocol):
     async def forget_dead(self, kept_s: float) -> list[str]:
         """Forget unleased proxies that have been dead for `kept_s` seconds. Return their keys.
 
-        One call forgets a limited number: repeat it until it returns no keys.
+        One call may forget only some of them: repeat it until it returns no keys.
         """
 
     async def acquire(

@@ -4,8 +4,8 @@
     for result in await refresher.refresh(): ...        # all sources once
     await refresher.run()                               # each source at its interval, until cancelled
 
-If a source fails, the proxies of its last list stay in the pool, and it is retried after growing pauses. Sources do not
-delay each other. Logs and results never show the address of a source, which may be secret.
+If a source fails, the proxies of its last list stay in the pool, and it is retried after growing pauses. Up to
+CONCURRENCY sources are read at the same time. Logs and results never show the address of a source, which may be secret.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 READ_MAX_S = 120.0
-"""Timeout for all requests of one source together."""
+"""Timeout for one read of a source: its file, its function, or all its requests together."""
 
 FETCH_MAX_S = 60.0
 CONCURRENCY = 8

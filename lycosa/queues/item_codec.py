@@ -1,8 +1,9 @@
-"""Convert items to bytes and back. `put` refuses an item that the conversion would change.
+"""Convert items to bytes and back.
 
-Without a type, items become msgpack. Tuples, sets, datetimes and ints of more than 64 bits become extensions, as do
-dicts with such keys. With a type (a dataclass, a msgspec Struct, ...), msgspec writes and checks the fields. Pickle
-accepts nearly anything, but loading a pickle runs the code that it names.
+Without a type, items become msgpack, and `put` refuses an item that this would change. Tuples, sets, datetimes and ints
+of more than 64 bits become extensions, as do dicts with such keys. With a type (a dataclass, a msgspec Struct, ...),
+msgspec writes the fields, and checks them when the item is read. Pickle accepts nearly anything, but loading a pickle
+runs the code that it names.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class MemoryQueue(BlockingQueue):
             self._wake()
 
     def _pack(self, item: Any) -> Any:
-        rank = priority_of(item) if self._order is Order.PRIORITY else 0
-        return rank, item
+        priority = priority_of(item) if self._order is Order.PRIORITY else 0
+        return (isinstance(priority, str), priority), item
 
     def _put(self, packed: list[Any], register: bool) -> bool | None:
         with self._changed:

@@ -45,8 +45,9 @@ class Fts5Index:
     def _open(self) -> None:
         data = self._folder.data
         if self._write:
-            self._folder.remove_others()
-            data.mkdir(exist_ok=True)
+            with self._failures("cannot be opened"):
+                self._folder.remove_others()
+                data.mkdir(exist_ok=True)
         elif not (data / FILE).exists():
             raise IndexFailure(f"the index {self.path} is still empty: fill it with `{self.schema.filled_by}`")
         with self._failures("cannot be opened"):
@@ -129,20 +130,22 @@ class Fts5Index:
 
     def rebuild(self) -> Fts5Rebuilt:
         self._writing()
-        self._folder.remove_others()
         number = self._folder.marker.generation + 1
         folder = self._folder.generation(number)
-        folder.mkdir()
-        return Fts5Rebuilt(folder / FILE, self.schema, number)
+        with self._failures("cannot be rebuilt"):
+            self._folder.remove_others()
+            folder.mkdir()
+            return Fts5Rebuilt(folder / FILE, self.schema, number)
 
     def adopt(self, rebuilt: object) -> None:
         assert isinstance(rebuilt, Fts5Rebuilt)
-        rebuilt.commit(self.positions())
-        rebuilt.close()
-        with self._turn:
-            self._close_files()
-            self._folder.adopt(rebuilt.generation)
-            self._open()
+        with self._failures("cannot be replaced"):
+            rebuilt.commit(self.positions())
+            rebuilt.close()
+            with self._turn:
+                self._close_files()
+                self._folder.adopt(rebuilt.generation)
+                self._open()
 
     def close(self) -> None:
         with self._turn:

@@ -2,9 +2,9 @@
 
     DIR/lycosa-index.json   the marker: {format, version, kind, words, engine, generation, ...}. Replaced when a rebuilt
                             index is adopted. A folder with only the lock is an unfinished new index.
-    DIR/positions.json      source -> position: replaced after each commit of the engine, so that positions are never
-                            ahead of the documents
-    DIR/writer.lock         locked (flock) by the writing process until it ends; contains its process id
+    DIR/positions.json      (tantivy) source -> position: replaced after each commit, so that positions are never ahead
+                            of the documents
+    DIR/writer.lock         locked (flock) while a process has the index open for writing; contains its process id
     DIR/tantivy/            the files of the engine; tantivy.1/ for the second generation, and so on
     DIR/tantivy.erased/     files of the engine that are being removed
 
@@ -275,7 +275,9 @@ def _check(path: Path, wanted: Marker | None) -> Marker:
         what = "is not a search index" if path.exists() else "does not exist"
         new = ", or a new folder" if wanted else ""
         raise IndexFailure(f"{path} {what}: give --index the folder of an index{new}") from None
-    except (msgspec.MsgspecError, OSError) as error:
+    except OSError as error:
+        raise IndexFailure(f"{path}/{MARKER} cannot be read: {error.strerror or error}") from error
+    except msgspec.MsgspecError as error:
         raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): this is not an index of Lycosa") from error
     if marker.format != FORMAT:
         raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")

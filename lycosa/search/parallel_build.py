@@ -51,7 +51,7 @@ class Workers(NamedTuple):
 async def fill_parts(index: DividedIndex, workers: Workers, last_id: int, report: Callable[[int], None]) -> Filled:
     """Fill the index with the torrents up to `last_id`. Raises `LycosaError`.
 
-    `report` gets the number of ids read, about once a second.
+    `report` gets the number of ids that the processes have taken so far, about once a second.
     """
     context = multiprocessing.get_context("spawn")
     taken = context.Value("q", 0)

@@ -102,8 +102,8 @@ class IndexPart(Protocol):
 
 
 class DocumentIndex(Protocol):
-    """An index of the items of a crawl. Methods that `Index` also has have the same contract. A position is a
-    number of bytes."""
+    """An index of the items of a crawl. Methods that are also in `Index` have the same contract. A position is a number
+    of bytes."""
 
     @property
     def fields(self) -> Mapping[str, Sequence[str]]:
@@ -116,7 +116,7 @@ class DocumentIndex(Protocol):
     def positions(self) -> dict[str, int]: ...
 
     def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
-        """Return the best matches. Raises `IndexFailure` for an invalid query."""
+        """Return the best matches. Raises `BadQuery` for an invalid query."""
 
     def count(self) -> int: ...
 

@@ -26,8 +26,8 @@ ENGINE = "tantivy"
 class TantivyIndex:
     """The `Index` port in the folder `path`. With `write` this is the only writer, and creates the folder if needed.
 
-    Raises `IndexFailure` if the folder has data other than an index, if a newer Lycosa built the index, or if another
-    process writes it. Without `write`, also raises it if there is no index.
+    Raises `IndexFailure` if the folder has data other than such an index, or if a newer Lycosa built the index. With
+    `write`, also raises it if another process writes the index; without `write`, if there is no index.
     """
 
     def __init__(self, path: Path, schema: Schema, *, write: bool = False) -> None:

@@ -65,7 +65,8 @@ def schema_fields(schema: Schema) -> tantivy.Schema:
 
 
 def has_search_terms(fields: tantivy.Schema) -> bool:
-    """Return whether documents have slices, days and steps. Those of an earlier version's index do not."""
+    """Return whether documents have slices, days and steps: only those with numeric keys do, except in an index of an
+    earlier version."""
     try:
         for field in _search_fields():
             tantivy.Query.term_query(fields, field, "")

@@ -32,7 +32,7 @@ COUNTED = {"type": 10, "language": 12}
 FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes: the index may still have them. If there are more, totals
+"""Maximum number of removed torrents that a search excludes: the index may still have them. From this number on, totals
 are approximate, and neither completions nor other spellings are offered."""
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
@@ -175,7 +175,7 @@ class TorrentSearch:
         return await self._store.get(infohash)
 
     async def refusal(self, infohash: bytes) -> Refusal | None:
-        """Return why a torrent must not be shown; None if it may be shown."""
+        """Return why a torrent may not be stored; None if it may."""
         return await self._store.refusal(infohash, self._now())
 
     async def count(self) -> int:

@@ -70,7 +70,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("crawl http://a/ -s depth", "-s 'depth': write NAME=VALUE"),
         ("crawl http://a/ -s DEPHT_LIMIT=3", "did you mean DEPTH_LIMIT?"),
         ("crawl http://a/ -o a.jsonl -O b.jsonl", "-o and -O exclude each other"),
-        ("crawl http://a/ -o items.xml", "-o: 'items.xml': write a file that ends in .jsonl, .json, .csv or .sqlite"),
+        ("crawl http://a/ -o items.xml", "-o: 'items.xml': write a file that ends in .jsonl, .json or .csv"),
         ("crawl http://a/ -O items.sqlite.gz", "a database cannot be compressed: write 'items.sqlite'"),
         ("crawl http://a/ -o i.jsonl -o ./i.jsonl:csv", "i.jsonl is named twice"),
         ("crawl http://a/ -o - -o -:csv", "-o: standard output is named twice"),

@@ -267,7 +267,7 @@ def test_modules_stay_interpreted_without_a_compiler(copy: Path, tmp_path: Path)
     (copy / STAMP).unlink()
     done = script(copy, PATH=str(tmp_path))
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
-    assert done.stdout.startswith("The frontier stays interpreted")
+    assert done.stdout.startswith("The modules stay interpreted")
     assert "gcc" in done.stdout
     assert compiled(copy) == []
     assert script(copy, "--must", PATH=str(tmp_path)).returncode == 1

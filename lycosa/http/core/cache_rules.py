@@ -54,7 +54,7 @@ UNDERSTOOD = frozenset(
 """Final statuses whose caching requirements are implemented here, for `must-understand` (§5.2.2.3)."""
 
 PARTIAL = frozenset({206, 304, 412, 416})
-"""Statuses of responses to conditional and range requests. Such responses are incomplete, and never stored."""
+"""Statuses of responses to conditional and range requests. `PrivateRules` never stores such incomplete responses."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Statuses that are heuristically cacheable (RFC 9110 §15.1), except 206."""
@@ -151,7 +151,7 @@ class ReplayRules(NamedTuple):
 class PrivateRules(NamedTuple):
     """Store and serve responses as RFC 9111 allows for a private cache.
 
-    With `ignore_missing` stale responses are revalidated, but nothing else is fetched.
+    With `ignore_missing` stale responses are revalidated or fetched again, but nothing else is fetched.
     """
 
     ignore_missing: bool = False

@@ -16,7 +16,7 @@ PAIR_MAX = 4096
 """Maximum octets of name and value together; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
-"""Longer attributes (in octets) are ignored."""
+"""Attributes with a longer value (in octets) are ignored."""
 
 ATTRIBUTES_MAX = 64
 

@@ -1,4 +1,4 @@
-"""The origin of a URL: scheme and host, and the domains above the host.
+"""The origin of a URL: scheme, host and port; and the domains above the host.
 
 Only an absolute http(s) URL has an origin. The functions accept any text; none of them raises.
 """

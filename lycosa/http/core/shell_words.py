@@ -23,13 +23,13 @@ _CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
 
 
 def bash_words(command: str) -> list[str]:
-    """Split as bash does. Raises `ValueError` for an unclosed quote."""
+    """Split as bash does. Raises `ValueError` for an unclosed quote, or a backslash at the end."""
     words = _Words()
     at = 0
     while at < len(command):
         found = _BASH.match(command, at)
         if found is None:
-            raise ValueError("a quote is not closed")
+            raise ValueError("the command ends with a backslash" if command[at:] == "\\" else "a quote is not closed")
         at = found.end()
         if found["blank"] is not None:
             words.end()

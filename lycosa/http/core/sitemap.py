@@ -100,7 +100,7 @@ _KEYS = {
 
 
 class Sitemap(NamedTuple):
-    """The entries of a sitemap. `kind` is "" for other content; `cut`: whether the limits cut off something."""
+    """The entries of a sitemap. `kind` is "" for other content; `cut`: whether bytes or entries were cut off."""
 
     kind: Kind
     entries: list[SitemapEntry]

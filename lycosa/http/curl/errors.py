@@ -60,7 +60,7 @@ SOCKS_REPLIES = {
     "5": "connection refused",
     "6": "too many hops",
 }
-"""Why a SOCKS5 proxy could not connect, by its reply code (RFC 1928 §6). SOCKS4 has one reply code for all failures."""
+"""Why a SOCKS5 proxy could not connect, by its reply code (RFC 1928 §6). In SOCKS4, code 91 stands for all of them."""
 
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",

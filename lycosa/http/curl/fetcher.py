@@ -60,7 +60,10 @@ class CurlFetcher:
         self._closed = False
 
     async def fetch(self, request: Request, **options: Unpack[FetchOptions]) -> HttpResponse:
-        """If libcurl cannot decompress the body of a GET, fetch it once more, and decompress it more leniently."""
+        """If libcurl cannot decompress the body of a GET, fetch it once more, and decompress it more leniently.
+
+        This is not done after a part of the body was passed to `into`.
+        """
         into = options.get("into")
         passed_on: list[bool] = []
         if into is not None:

@@ -52,7 +52,7 @@ class AddressGuard:
 
     def reason(self, code: int) -> Exception | None:
         """Return the error if the guard made a transfer fail with `code`, else None."""
-        # A host may have several addresses: a refused one does not matter if another one was connected.
+        # A host may have several addresses: a refused one does not matter if another one was allowed.
         if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None
         return self._error or private_address(self._refused)

@@ -422,10 +422,10 @@ def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
-    # A field without a value suppresses the field that libcurl would send by default.
+    # "NAME:" suppresses the field that libcurl would send by default; "NAME;" sends the field without a value.
     lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:", "content-type": "Content-Type:"}
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):
-            raise ValueError(f"the header {name!r} has an invalid name or a line break in its value")
+            raise ValueError(f"the header {name!r} has an invalid name, or its value contains a line break or NUL")
         lines[name.lower()] = f"{name}: {value}" if value else f"{name};"
     return [line.encode("utf-8") for line in lines.values()]

@@ -53,7 +53,7 @@ def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None
     curl.setopt(pycurl.PROXY, proxy)
     secrets = [value for name, value in headers.items() if name.lower() == PROXY_ONLY_FIELD] if proxy else []
     if any(char in "\r\n\0" for value in secrets for char in value):
-        raise ValueError("the value of Proxy-Authorization holds a line break")
+        raise ValueError("the value of Proxy-Authorization contains a line break or NUL")
     curl.unsetopt(pycurl.PROXYHEADER)  # an empty list would not replace the previous one
     if secrets:
         curl.setopt(pycurl.PROXYHEADER, [f"Proxy-Authorization: {secrets[-1]}"])

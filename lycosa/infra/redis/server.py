@@ -22,10 +22,10 @@ from lycosa.infra.shutdown import current_deadline
 VERSION_MIN = (7, 0)
 
 CALL_TIMEOUT_S = 10.0
-"""Seconds to wait for the answer to a call on a loop."""
+"""Seconds to wait for the answer to a call, for both clients of `RedisServer.clients`."""
 
 BLOCKING_TIMEOUT_S = 5.0
-"""Seconds to wait for the answer to a call in a thread."""
+"""Seconds to wait for the answer to a call, for the client of `RedisServer.blocking_client`."""
 
 RECONNECT_MAX_S = 60.0
 """Maximum seconds to wait for a server that does not answer: it may restart, or a replica may take over."""
@@ -139,7 +139,8 @@ class RedisServer:
         return translate(self.text, error, tls=self.address.tls, option=self._option)
 
     async def retry(self, call: Callable[[], Awaitable[Result]], limits: RetryLimits | None = None) -> Result:
-        """Make a call, and repeat it while the server does not answer. Raises `LycosaError` if that takes too long.
+        """Make a call, and repeat it while the server does not answer. Raises `LycosaError` if that takes too long, or
+        at once if another try cannot help.
 
         During a fast shutdown, a failed call is not repeated, and the server is not called again.
         """

@@ -1,8 +1,8 @@
 """Child processes that answer requests to a site, so that it uses more than one core.
 
 Each child opens the site itself, and is connected to this process by a socket pair. This process accepts the clients'
-connections, and passes each request to the process that has the fewest in progress. If no process is ready, or one ends
-before it has answered, this process answers the request itself.
+connections, and passes GET and HEAD requests to the process that has the fewest in progress. If no process is ready, or
+the chosen one ends, refuses the request or takes too long, this process answers the request itself.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lycosa.infra.web.pages import Message, Receive, Scope, Send
 log = logging.getLogger(__name__)
 
 LIMITS = RpcLimits(calls_max=1_000)
-"""A process refuses more than `calls_max` requests in progress. This process answers the others itself."""
+"""A child process refuses requests beyond `calls_max` in progress. The parent answers these itself."""
 ANSWER_TIMEOUT_S = 30.0
-"""A process that takes longer for a response is killed."""
+"""A process that takes longer for a response is disconnected, and killed if it does not end by itself."""
 RESTART_DELAY_S = 5.0
 END_TIMEOUT_S = 5.0
 """Maximum seconds for a process to end after it was disconnected."""
@@ -123,7 +123,7 @@ class SiteProcesses:
                 response: SiteResponse = await connection.call("respond", (passed,))
                 return response
         except TimeoutError:
-            connection.abort()  # so its supervisor kills it
+            connection.abort()  # so its supervisor ends it
         except (PeerLost, FrameTooLong, LycosaError) as error:
             log.debug("a process of the site has not answered: %s", error)
         return None

@@ -226,7 +226,9 @@ class Api:
                 report.status, headers, body, locations=locations, rules=rules, now=self._now(), latency_s=latency_s
             )
         if report.error is not UNSET:
-            return judge_error(ERRORS[report.error](report.reason or f"{report.error} failed"), report.latency_s)
+            error = ERRORS[report.error](report.reason or f"{report.error} failed")
+            error.reached = report.error == "timeout"  # a failed connection is reported as "connect"
+            return judge_error(error, report.latency_s)
         assert report.blame is not UNSET
         return Outcome(report.blame, report.reason, report.rest_s, report.latency_s)
 

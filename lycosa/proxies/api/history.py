@@ -26,7 +26,7 @@ SERIES_MAX = 3_000
 """Beyond this number, the least recently sampled series is forgotten."""
 
 TARGETS_MAX = 50
-"""Number of targets that are sampled: those with the most active leases."""
+"""Maximum number of targets that are sampled: those with the most active leases."""
 
 EVERYWHERE = ""
 

@@ -31,7 +31,7 @@ class LeaseRegistry:
 
     def room(self, now: float) -> int:
         """Forget leases that expired more than KEEP_S ago. Return how many can be added."""
-        while self._leases:  # an expired lease behind the first one to keep is forgotten later
+        while self._leases:  # stops at the first lease to keep: expired ones after it are forgotten later
             lease_id, (_, deadline, _) = next(iter(self._leases.items()))
             if deadline + KEEP_S > now:
                 break

@@ -29,7 +29,7 @@ ERRORS = {
     409: "No proxy is free",
     410: "The lease has ended",
     413: "The body is too large",
-    503: "The pool is unavailable, or there are too many active leases",
+    503: "The pool is unavailable, or there are too many active leases or waiting requests",
 }
 ALWAYS = (401, 403, 503)
 BODY = (400, 408, 413)
@@ -90,7 +90,7 @@ OPERATIONS = (
         schemas.DoneResponse, body=schemas.ReleaseRequest, parameters=(LEASE_ID,), errors=(*BODY, 410),
     ),
     Operation(
-        "GET", "/api/proxies", "proxies", "List all proxies, or the proxies of one target, by latency",
+        "GET", "/api/proxies", "proxies", "List all proxies by latency, or the proxies of one target",
         schemas.ProxiesResponse,
         parameters=(
             TARGET,

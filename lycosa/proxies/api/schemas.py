@@ -137,8 +137,8 @@ class DoneResponse(Struct):
 class LeaseInfo(Struct):
     """A proxy, leased until `deadline`. `url` is its address with the login: a secret.
 
-    `rebound`: the session used another proxy before. `drawn_from`: the proxy was drawn from this many of the best
-    proxies; 0 if the session was already bound to it.
+    `rebound`: the session used another proxy before. `drawn_from`: the proxy was drawn from at most this many of the
+    best proxies; 0 if the session was already bound to it.
     """
 
     id: str
@@ -211,7 +211,7 @@ class TargetsResponse(Struct):
 
 
 class ListFault(Struct):
-    """A problem in a list, and the number of its line or entry, from 1."""
+    """A problem in a list, and its line number, from 1. In JSON, the problem also names the entry."""
 
     line: int
     problem: str

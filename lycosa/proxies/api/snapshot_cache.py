@@ -1,4 +1,4 @@
-"""A cached list of all proxies, shared by the pages and the API. One query of the pool runs at a time.
+"""A cached list of all proxies, shared by the pages and the API. Only one read of the list runs at a time.
 
 A list that is read within FAST_S seconds is not cached. A slower one is reused for HOLD_FACTOR times as long as the
 read took.

@@ -98,7 +98,7 @@ def new_key() -> str:
 
 
 class Judge:
-    """A running judge. `answered` counts the requests with its key, `rejected` all others.
+    """A running judge. `answered` counts the requests with its key, `rejected` all other well-formed requests.
 
     `note`: who may connect; "" if only this machine can.
     """

@@ -31,7 +31,7 @@ REFRESH_FACTOR = 20
 
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
-"""Seconds to wait if no judge answers or the pool is unreachable."""
+"""Seconds until a check is tried again if no judge answers or its finding cannot be recorded."""
 
 
 class Upkeep:

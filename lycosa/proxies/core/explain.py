@@ -18,7 +18,7 @@
     SPARE       not a member of this target; it joins when more are needed
 
 Proxies that would join the target with the next lease are explained like members. Explaining changes nothing. The
-verdicts hold until the pool is used again.
+verdicts hold until the pool is used again, or the time of an `until` has come.
 """
 
 from __future__ import annotations

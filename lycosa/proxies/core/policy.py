@@ -16,7 +16,7 @@ class TargetPolicy:
     cool_s          maximum of the first cool-down after a ban. The maximum doubles with each ban in a row, up to
                     `max_cool_s`. The cool-down is drawn between zero and the maximum (full jitter), but lasts at least
                     1 s. A Retry-After replaces the draw, up to `max_cool_s`
-    max_misses      number of broken connections in a row that count as a ban
+    max_misses      number of misses (`Blame.MISS`) in a row that count as a ban; on trial, the first one does
     max_bans        number of bans in a row after which a proxy stays banned until a person lifts the ban; 0: never
     sticky_s        how long a session keeps its proxy after the last use of the session
     guarded         whether to limit the rate of the other proxies when one is banned or fails (`pool.rate_guard`)

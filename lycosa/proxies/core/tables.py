@@ -4,8 +4,8 @@
     proxies.sources[2]: there is no 'evry': did you mean every?
 
 The type is a dataclass or `msgspec.Struct`. Its constraints are `msgspec.Meta`; a `description` there replaces the
-generated text in errors. Beyond what msgspec accepts, a single value may replace a list of one value, and a duration
-such as "10m" may replace a number of seconds.
+generated text in errors. Beyond what msgspec accepts, a single value may replace a list of one value, a duration
+such as "10m" a number of seconds, and a whole number a text in a table of texts.
 """
 
 from __future__ import annotations

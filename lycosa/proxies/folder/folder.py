@@ -213,7 +213,7 @@ def _read_frames(path: Path, generation: int) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return  # treated as empty, although each journal is created before its image
+        return  # someone deleted it, as each journal is created before its image: it counts as empty
     except OSError as error:
         raise _storage_error(path, error) from error
     at = 0

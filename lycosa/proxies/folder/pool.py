@@ -201,7 +201,7 @@ class EmbeddedPool(PoolMethods):
     async def join(self) -> ProxyPool:
         """Return the pool in this process if it owns the folder, else a connection to its owner.
 
-        Raises `StateError`.
+        Raises `StateError`, and `NoProxy` once the pool is closed.
         """
         async with self._join_lock:
             if self._is_closed:
@@ -268,8 +268,8 @@ async def embedded_pool(
 ) -> EmbeddedPool:
     """Open or create the pool in a folder. `report` gets a message if this waits for another process.
 
-    Raises `ForeignState`, `NewerState` or `StorageError` if the folder cannot be used, and `StateLocked` if its owner
-    does not answer.
+    Raises `ForeignState`, `NewerState`, `StorageFull` or `StorageError` if the folder cannot be used, and `StateLocked`
+    if its owner does not answer.
     """
     pool = EmbeddedPool(path, policy_of, now or clock.Clock().now, draw, report)
     await pool.join()

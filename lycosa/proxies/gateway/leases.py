@@ -201,6 +201,8 @@ class GatewayLeases:
         return lease
 
     async def _end(self, lease: GatewayLease) -> None:
+        if lease.ended:  # since the caller chose it
+            return
         self._mark_ended(lease)
         try:
             if not await self._pool.release(lease.proxy_lease, lease.outcomes):

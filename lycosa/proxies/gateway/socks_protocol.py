@@ -45,7 +45,7 @@ class SocksProtocol:
     def on_timeout(self) -> None:
         self._client.close()
 
-    # Each step reads one message and returns its size, or 0 if the message is incomplete.
+    # Each step reads one message and returns its size, or 0 if it is incomplete or nothing more is read.
 
     def _read_greeting(self) -> int:
         read = socks.read_methods(self._received)

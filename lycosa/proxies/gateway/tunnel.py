@@ -35,7 +35,6 @@ class Tunnel:
         self._context = context
         self._client = client
         self._on_open = on_open
-        self._early_size = 0
         self._upstream: Upstream | None = None
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._counted = (0, 0)
@@ -68,7 +67,7 @@ class Tunnel:
         upstream = self._upstream
         if upstream is None:
             return None
-        if not upstream.forwarded and (self._client.forwarded or self._early_size):
+        if not upstream.forwarded and self._client.forwarded:
             return Outcome(Blame.MISS, "no data came through the tunnel", None, upstream.latency_s)
         return Outcome(Blame.NOBODY, "", None, upstream.latency_s)
 
@@ -112,7 +111,7 @@ class Tunnel:
         self.is_open = True
         upstream.listen(self)
         reply, early = self._on_open(lease)
-        self._early_size = len(early)
+        self._client.forwarded += len(early)
         upstream.forwarded += len(received)
         self._client.send(reply + received)  # before `join`, after which further bytes are forwarded
         if early:

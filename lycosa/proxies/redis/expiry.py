@@ -1,4 +1,4 @@
-"""Removes proxies from a pool on Redis: those that a user names, or unleased ones that have long been dead.
+"""Removes proxies from a pool on Redis: those that the caller names, or unleased ones long dead.
 
 Leases are stored with the targets. On a cluster the targets and the pool may be on different servers, so no atomic step
 can check both. First each target, in one atomic step, forgets the dead proxies that it has not leased. It cannot lease

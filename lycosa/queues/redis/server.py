@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from lycosa.core import redis_url
-from lycosa.core.errors import StateError, StorageError, UsageError
+from lycosa.core.errors import NewerState, StateError, StorageError, UsageError
 from lycosa.infra.redis.driver import driver_errors
 from lycosa.infra.redis.scripts import LuaScript
 from lycosa.infra.redis.server import RedisServer, RetryLimits
@@ -101,7 +101,7 @@ def refusal(text: str, reply: list[Any]) -> StateError | UsageError:
         case "missing":
             return StorageError(f"{text}: the queue is gone: the server was emptied, or started without its data")
         case "newer":
-            return StateError(f"{text}: written by a newer Lycosa (format {detail})")
+            return NewerState(f"{text}: written by a newer Lycosa (format {detail})")
         case "other order":
             return UsageError(f"{text} was made as a {detail}; open it as one")
         case "other codec":

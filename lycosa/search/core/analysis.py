@@ -39,9 +39,9 @@ class Analysis:
         self._changes = self._simplifies or bool(stemmers)
         unknown = [name for name in names if name not in {"simplified", NAMES_ONLY} and not name.startswith(STEM)]
         if unknown or len(stemmers) > 1:
-            wrong = unknown[0][:20] if unknown else "of two languages"
+            problem = f"{unknown[0][:20]!r} is unknown" if unknown else "has two stemmers"
             known = f"simplified, {NAMES_ONLY}, or {STEM}LANGUAGE of one language"
-            raise IndexFailure(f"the analysis {wrong!r} is unknown: use {known}")
+            raise IndexFailure(f"the analysis {problem}: use {known}")
 
     def entries(self, entries: Sequence[IndexEntry]) -> Sequence[IndexEntry]:
         return [each._replace(texts=self._texts(each.texts)) for each in entries] if self._changes else entries

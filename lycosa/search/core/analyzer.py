@@ -2,9 +2,9 @@
 
 Text is folded first: it is converted to lower case, accents and vowel points are removed, compatibility forms are
 replaced ("Résumé", also in full-width letters, becomes "resume"), and underscores become spaces. A word is a run of
-letters and digits; a longer run is cut into words of `WORD_MAX` characters. In scripts without spaces between
-words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every character is a word, and a query word of several characters
-is a phrase.
+letters and digits; a run of more than `WORD_MAX` characters is cut into words of that length. In scripts without spaces
+between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every character is a word, and a query word of several
+characters is a phrase.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def words(text: str) -> list[str]:
 
 
 def units(text: str) -> list[str]:
-    """Return the folded words in order. Adjacent characters of scripts without spaces form one unit, such as "第 3 集".
+    """Return the folded words in order. Adjacent characters of scripts without spaces form one unit.
 
-    A number of at most COUNTER_DIGITS digits joins such a unit next to it.
+    A number of at most COUNTER_DIGITS digits forms a unit with just the characters next to it: "第 3 集".
     """
     folded = fold(normalize(text))
     if folded.isascii():

@@ -1,6 +1,6 @@
 """The query language of all back ends.
 
-    word word          all of the words; if no document has all of them, see `SearchQuery.loosened`
+    word word          all words (also word AND word); if no document has them all, see `SearchQuery.loosened`
     "some words"       a phrase
     -word -"a b"       without these words (also NOT word)
     one OR other       at least one of the two

@@ -2,12 +2,12 @@
 
 The server splits texts at spaces only. Besides the texts of the schema, the index has two fields:
 
-    keywords    a token for each keyword: a hash that differs from every word
+    keywords    a token for each keyword: the letter k and a hash. Words are not searched in this field.
     pairs       each pair of adjacent characters of scripts without spaces, as one token, since the quorum operator
                 ("a b c"/2) counts tokens
 
-A missing number is stored as -1. Keywords of the fields in `Schema.counted` are also stored as numbers, in an
-attribute."""
+A missing number is stored as -1. The values of each keyword in `Schema.counted` are also stored as numbers, in an
+attribute of their own."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def keyword_token(field: str, value: str) -> str:
 
 
 def value_code(value: str) -> int:
-    """Encode a counted value as a number: the digit 1 and the value, read in base 36. Encode a long value as a hash."""
+    """Encode a counted value as a number: the digit 1 and the value, read in base 36; other values
+    than 1 to 11 lower-case letters and digits as a hash."""
     return int("1" + value, 36) if _SHORT_VALUE.fullmatch(value) else _HASHED | _hash(value) >> 2
 
 

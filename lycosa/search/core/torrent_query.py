@@ -61,7 +61,7 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """A parsed query. `query` is None if the text has no words: then only the filters select torrents."""
+    """A parsed query. `query` is None if the text is empty or has only filters: then these alone select torrents."""
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()
@@ -70,7 +70,7 @@ class TorrentQuery(NamedTuple):
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
     """Parse a query. `fields` has further filters: it maps their names in the query language to their values.
 
-    Raises `BadQuery` if `parse_query` refuses the words, or if a value in `fields` is invalid.
+    Raises `BadQuery` if the text is too long, if `parse_query` refuses the words, or if a value in `fields` is invalid.
     """
     if len(text) > QUERY_MAX:
         raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")

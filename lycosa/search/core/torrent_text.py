@@ -1,4 +1,4 @@
-"""The searched texts of a torrent: the words of its name, and the words of its file names that the name lacks."""
+"""The searched texts of a torrent: the words of its name, and the words of its paths that the name lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _AFTER_TITLE = re.compile(r"s\d\d(?:e\d+)?|\d{3,4}p|(?:19|20)\d\d")
 
 
 def torrent_texts(name: str, paths: Iterable[str]) -> tuple[str, str]:
-    """Return the words of the name and those of the files."""
+    """Return the words of the name and those of the files. The latter begin with the seasons of episodes in the name:
+    s01 for s01e02."""
     named, left = _within(_units(name[:NAME_MAX]), TEXT_MAX_BYTES)
     known, counters = set(named), list[str]()
     listed, left = _within([season for unit in named if (season := season_of(unit))], left)

@@ -133,7 +133,7 @@ class _Site:
     def api_search(self, request: Request) -> Response:
         query = request.query_params.get("q", "")
         try:
-            limit = _integer(request, "limit", API_LIMIT, API_LIMIT_MAX)
+            limit = _integer(request, "limit", API_LIMIT, API_LIMIT_MAX, least=1)
             offset = _integer(request, "offset", 0, OFFSET_MAX)
             check_page(limit, offset)
             parse_query(query)
@@ -221,9 +221,9 @@ def _number(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
-def _integer(request: Request, name: str, default: int, most: int) -> int:
+def _integer(request: Request, name: str, default: int, most: int, *, least: int = 0) -> int:
     text = request.query_params.get(name, str(default))
     number = _number(text, -1)
-    if not 0 <= number <= most:
-        raise IndexFailure(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
+    if not least <= number <= most:
+        raise IndexFailure(f"{name} {text[:20]!r} is out of range: write a whole number from {least} to {most}")
     return number

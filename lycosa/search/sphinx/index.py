@@ -34,10 +34,11 @@ MARKER_ROW, POSITIONS_ROW = 1, 2
 WAITING_MAX = 20_000
 WAITING_MAX_BYTES = 32_000_000
 STATEMENT_BYTES = 4_000_000
-"""A statement ends with the row that makes it larger than this."""
+"""A statement ends with the row that makes it larger than this. Here and in WAITING_MAX_BYTES, a character counts as
+one byte."""
 REMOVED_AT_ONCE = 2_000
 STORED_MAX = 4_000_000
-"""Maximum size of compressed stored data: the server's limit for an attribute."""
+"""Maximum size of stored data, compressed and in base64: the server's limit for an attribute."""
 MATCHES_MAX = 1000
 RANKER = "expr('sum((lcs*10+(min_hit_pos==1))*(user_weight-1))*100+bm25+10000/(20+length)')"
 """Ranks by adjacent words, then words at the start of a text, then rare words, then short documents. Keywords and pairs
@@ -235,6 +236,7 @@ class Feed:
             stored = "" if schema.numeric_keys else base64.b64encode(zlib.compress(entry.stored, 1)).decode()
             if len(stored) > STORED_MAX:
                 log.warning("%s is too large for the search server: it is not indexed", str(entry.key)[:200])
+                self._waiting[sphinxql.document_id(entry.key)] = ""  # also remove an earlier version
                 continue
             row = self._waiting[sphinxql.document_id(entry.key)] = sphinxql.row(entry, schema, stored)
             self._bytes += len(row)

@@ -26,7 +26,7 @@ CODECS = ("gz", "zst")
 UNCOMPRESSED = frozenset({"sqlite"})
 PRINTABLE = frozenset({"jsonl", "csv"})
 
-EXPECTED = "write a file that ends in .jsonl, .json, .csv or .sqlite (and .gz or .zst), FILE:FORMAT, or '-'"
+EXPECTED = "write a file that ends in .jsonl, .json or .csv (.gz or .zst may follow) or .sqlite, FILE:FORMAT, or '-'"
 
 
 class OutputTarget(NamedTuple):
@@ -60,7 +60,7 @@ def parse_output(text: str) -> OutputTarget:
     if not path.rpartition("/")[2] or not form:
         raise UsageError(f"{text!r}: {EXPECTED}")
     if codec and form in UNCOMPRESSED:
-        raise UsageError(f"{text!r}: a database cannot be compressed: write {path.removesuffix(codec)!r}")
+        raise UsageError(f"{text!r}: a database cannot be compressed: write {text[: -len(codec)]!r}")
     if path != STANDARD_OUTPUT:
         return OutputTarget(path, form, codec)
     if form not in PRINTABLE or codec:

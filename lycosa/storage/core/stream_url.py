@@ -13,9 +13,10 @@ RESERVED_PREFIX = "lycosa:"
 
 
 class StreamAddress(NamedTuple):
-    """`text` is the address without secrets and options, for messages and the state.
+    """`text` is the address for messages and the state: without secrets, and with no options but those that name the
+    stream.
 
-    The stream keeps at most `maxlen` entries; 0 for no limit.
+    The stream keeps about `maxlen` entries, at least so many; 0 for no limit.
     """
 
     text: str

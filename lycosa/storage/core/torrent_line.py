@@ -23,7 +23,7 @@ from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import NUMBER_MAX, Popularity, StoredFile, StoredTorrent, TorrentRecord
 
 LINE_MAX = 32 << 20
-"""Maximum bytes of a line, the same as for metadata. A torrent of 5,000 files takes about 0.5 MB."""
+"""Maximum bytes of a line. A torrent of 5,000 files takes about 0.5 MB."""
 PEERS_MAX = 2**31 - 1
 TIME_MAX = 253_402_300_799
 """The end of the year 9999. Some clients write milliseconds, or worse."""

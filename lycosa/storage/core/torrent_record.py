@@ -114,8 +114,8 @@ class StoredTorrent:
 class SearchedTorrent(NamedTuple):
     """What an index needs of a stored torrent.
 
-    `paths` are decoded when they are read. Their letters may differ in case, and spaces may replace dots
-    and underscores.
+    `paths` are decoded when they are read. Compared with the paths in the record, letters may have another case, and
+    spaces may replace dots and underscores.
     """
 
     id: int

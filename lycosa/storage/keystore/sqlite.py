@@ -29,7 +29,7 @@ UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 class SqliteKeyStore:
     """With `read_only`, another process may write the file.
 
-    Raises `StorageError` if the file is damaged or not a key store, and `StorageFull`.
+    Raises `StorageError` if the file is damaged or, unless `read_only`, not a key store, and `StorageFull`.
     """
 
     def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:

@@ -20,7 +20,7 @@ _ASCII = bytes(range(128)).decode()
 
 
 def alphabet_of(text: str) -> str:
-    """Return the characters that are not ASCII; "" if there are none, or if UTF-8 takes less space."""
+    """Return the characters that are not ASCII; "" if there are none, too many, or if they occur too rarely."""
     if text.isascii():
         return ""
     letters = set(text).difference(_ASCII)

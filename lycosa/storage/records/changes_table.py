@@ -15,7 +15,7 @@ from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import SEARCHED, Row, searched_torrents
 
 UNCHANGED, NEW = 0, 1
-"""The tokens of an indexed torrent, and of a torrent that is not indexed and has not changed since it was stored."""
+"""The tokens of an indexed torrent, and of a torrent that is not indexed and has not changed since it was listed."""
 TOKEN_BITS = 31
 
 

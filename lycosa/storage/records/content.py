@@ -102,7 +102,7 @@ def encode_text(record: TorrentRecord) -> EncodedText:
 class ContentReader:
     """Reads a blob of `encode_content`. `open` gets the decompressed text; the name, comment and paths need it.
 
-    Paths and sizes are decoded on request. Raises `ValueError`, `IndexError` or `FrameError` for a damaged blob.
+    Paths and sizes are decoded on request. Raises `ValueError` or `IndexError` for a damaged blob.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -161,8 +161,8 @@ class ContentReader:
     def paths(self, *, cased: bool = True) -> Iterator[str]:
         """Yield the paths of the files.
 
-        Without `cased`, the letters of ASCII paths may differ in case, and spaces may replace dots and underscores.
-        This is faster, and the words are the same for a search.
+        Without `cased`, the letters of ASCII paths may differ in case, and spaces may be swapped with dots or
+        underscores. This is faster, and the words are the same for a search.
         """
         if self._flags & PLAIN:
             yield from map(_to_text, _cut(self._columns, self._lengths))

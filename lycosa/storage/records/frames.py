@@ -1,4 +1,4 @@
-"""Compresses each text of a record into one zstd frame without its magic number, with the dictionary `names.dict`.
+"""Compresses the text of a record into a zstd frame without its magic number, with the dictionary `names.dict`.
 
 A `zstd.ZstdDecompressor` reads only one frame, and creating the object takes four times as long as decompression: zstd
 detects the processor each time, which is slow on virtual machines. So each thread keeps one decompression context

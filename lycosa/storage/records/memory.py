@@ -28,7 +28,7 @@ from lycosa.storage.core.torrent_record import (
 )
 
 EVICTION = Standing.EVICTED, 0.0, ""
-"""The default for an infohash without an entry."""
+"""Stands for a missing entry: an eviction that has expired."""
 
 
 class MemoryRecordStore:

@@ -16,7 +16,7 @@ TEMPORARY = (StorageUnavailable, StorageFull)
 
 
 class OutageWait:
-    """Waits for all calls that fail during an outage. `say` gets a message when the outage begins, and when it ends."""
+    """Delays the retries of all calls in an outage. `say` gets a message when the outage begins, and when it ends."""
 
     def __init__(self, say: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
         self._say, self._give_up_s = say, give_up_s

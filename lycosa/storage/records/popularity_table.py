@@ -16,7 +16,8 @@ DUE_ROWS = 5_000
 """Torrents that are remembered from a scan, to count their peers next."""
 SLOW_SCAN_S = 0.25
 SCAN_PAUSE = 100
-"""The pause after a slow scan, as a multiple of its duration. So scans take at most 1 % of the time."""
+"""The minimum time from the start of a slow scan to the next scan, as a multiple of its duration. So slow scans take at
+most 1 % of the time."""
 
 
 class PopularityTable(DatabaseThread):

@@ -5,7 +5,7 @@
     torrents            id -> both infohashes, content (see `content`); rarely changed
     torrent_popularity  id -> two 48-bit numbers by which queries sort: `worth` (seeders, then time last seen; the
                         smallest is evicted first) and `counted` (time of the peer count, then leechers)
-    torrent_hashes      the first 6 bytes of each infohash, id; a match is compared with the full infohash
+    torrent_hashes      the first 6 bytes of each infohash, id; a match is confirmed by 20 bytes of the infohash
     torrent_denied      20 bytes of an infohash, or its `hashed_key` -> whether it is denied or evicted, until when, the
                         reason, and for a hybrid torrent 20 bytes of the other infohash
     torrent_changes     id -> token of a change that is not indexed yet; torrents after the last indexed id need no row
@@ -79,9 +79,9 @@ def searched_torrents(rows: Sequence[Row]) -> list[SearchedTorrent]:
     """Return the torrents of rows of `SEARCHED`. Raises `StorageError`."""
     try:
         readers = read_contents([bytes(content) for _, content, _, _ in rows])
+        return [_searched(row, reader) for row, reader in zip(rows, readers, strict=True)]
     except (ValueError, IndexError, FrameError):
         return [searched_torrent(row) for row in rows]  # names the damaged row
-    return [_searched(row, reader) for row, reader in zip(rows, readers, strict=True)]
 
 
 def _searched(row: Row, read: ContentReader) -> SearchedTorrent:

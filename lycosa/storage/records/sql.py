@@ -122,7 +122,7 @@ class SqlRecordStore(TableRecordStore):
                 f"{self._shown} lacks these tables of Lycosa: {', '.join(sorted(NAMES - there))}; restore the database"
             )
         if not is_complete:  # else another process has made them
-            for name in sorted(there):  # left by an interrupted creation
+            for name in sorted(there, key=lambda name: name == "torrent_store"):  # left by an interrupted creation
                 self._execute(f"DROP TABLE {name}")
             for statement in TABLES:
                 self._execute(statement.format_map(self.types))
@@ -149,7 +149,7 @@ class SqlRecordStore(TableRecordStore):
 
 
 class PostgresqlRecordStore(SqlRecordStore):
-    """A connection without an answer for ANSWER_MAX_S is shut down."""
+    """Shuts down the connection if a call, including its wait for earlier calls, takes longer than ANSWER_MAX_S."""
 
     driver = "psycopg"
     schema = "current_schema()"

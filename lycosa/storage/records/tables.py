@@ -161,8 +161,8 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         removed = 0
         for part in slices(sorted(keys), self.evict_rows):
             removed += await self._run(partial(self._deny, set(part), reason, others), write=True)
-        # From now on `put` refuses these infohashes. Scans find the stored and evicted torrents of hashed ones; they
-        # need no lock.
+        # From now on `put` refuses these infohashes. So the scans, which find the stored and evicted torrents of hashed
+        # infohashes, need no lock.
         names = {key for key in keys if len(key) == HASHED_BYTES}
         last, last_key = 0, b""
         while names and (some := await self.infohashes(last, SCAN_ROWS)):
@@ -267,7 +267,9 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         for number, records in known.items():
             _, v1, v2 = stored[number]
             if any(_says_more(record, v1, v2) for record in records):
-                self._rewrite(number, records)
+                ids = self._ids(key for record in records for key in record.keys)
+                if ids:  # an earlier record may have merged this torrent into another one
+                    self._rewrite(min(ids.values()), records)
 
     def _rewrite(self, number: int, records: list[TorrentRecord]) -> None:
         [row] = self._select(STORED, "t.id", [number])

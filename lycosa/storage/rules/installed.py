@@ -29,7 +29,10 @@ LOOK_EVERY_S = 1.0
 
 
 class InstalledRules:
-    """Reads the files again when they change. `now` returns seconds. Raises `UsageError` for invalid files."""
+    """Reads the rules again when a rule file changes, but not when only a word list changes.
+
+    `now` returns seconds. Raises `UsageError` for invalid files.
+    """
 
     def __init__(self, state: Path | None, files: Sequence[Path], now: Callable[[], float]) -> None:
         self._folder = state / RULES if state is not None else None
@@ -66,7 +69,10 @@ class InstalledRules:
 
 
 def install_rules(path: Path, state: Path) -> Path:
-    """Copy a rule file and its word lists to a state folder. Return their folder. Raises `StateError`."""
+    """Copy a rule file and its word lists to a state folder. Return their folder.
+
+    Raises `StateError`; `UsageError` for an invalid rule file.
+    """
     folder = state / RULES / path.stem
     try:
         make_folder(folder)

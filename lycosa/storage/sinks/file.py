@@ -74,7 +74,7 @@ class FileSink:
             self._drain()
 
     async def flush(self) -> int:
-        """Blocks the loop for one write. After an error the next flush writes everything again."""
+        """Blocks the loop, with `sync` until the data is on the disk. After a failed write, the next repeats it."""
         self._drain()
         if self._sync:
             with storage_errors(self._shown):

@@ -1,4 +1,4 @@
-"""Opens and locks regular files for items: only one process writes to a file. Raises `StorageError`."""
+"""Opens and locks regular files for items: only one process writes to a file. Raises `StorageError`, `StorageFull`."""
 
 from __future__ import annotations
 

@@ -131,12 +131,12 @@ class SqliteSink:
                 f"{RESTORE_ADVICE}"
             )
         with transaction(database):
-            if position == 0:
+            if position == 0 and not keep:
                 database.execute("DELETE FROM items")
                 database.execute("DELETE FROM _replaced")
             elif position is not None and not keep:
                 self._undo(database, position)
-        return int(last if position is None or keep else position)
+        return int(last if position is None or keep else max(position, 1))
 
     def _undo(self, database: sqlite3.Connection, position: int) -> None:
         names = [name for _, name, *_ in database.execute("PRAGMA table_info(items)")]
@@ -154,14 +154,19 @@ class SqliteSink:
             raise not_open_error(self._shown)
         if not self._rows:
             return
-        with self._our_errors(), transaction(self._database):
-            for key, row in self._rows:
-                cells = {self._column(self._database, name): value for name, value in row.items()}
-                self._write_row(self._database, key, cells)
-            if len(self._flushed) == FLUSHES_KEPT:
-                certain = (self._flushed[0], *self._ours)
-                self._database.execute(f"DELETE FROM _replaced WHERE _by <= ? AND {OURS}", certain)  # noqa: S608
-            self._database.execute("UPDATE _written SET position = max(position, ?)", (self._position + 1,))
+        columns = self._columns.copy()
+        try:
+            with self._our_errors(), transaction(self._database):
+                for key, row in self._rows:
+                    cells = {self._column(self._database, name): value for name, value in row.items()}
+                    self._write_row(self._database, key, cells)
+                if len(self._flushed) == FLUSHES_KEPT:
+                    certain = (self._flushed[0], *self._ours)
+                    self._database.execute(f"DELETE FROM _replaced WHERE _by <= ? AND {OURS}", certain)  # noqa: S608
+                self._database.execute("UPDATE _written SET position = max(position, ?)", (self._position + 1,))
+        except BaseException:
+            self._columns = columns  # the rollback has removed the new ones
+            raise
         self._position += 1
         self._rows.clear()
 
@@ -186,7 +191,7 @@ class SqliteSink:
         if column.lower() not in self._columns:
             if len(self._columns) >= COLUMNS_MAX:
                 raise StorageError(
-                    f"{self._shown}: items have more than {COLUMNS_MAX:,} fields; -o FILE.jsonl takes any number"
+                    f"{self._shown}: the items need more than {COLUMNS_MAX:,} columns; -o FILE.jsonl takes any number"
                 )
             for table in ("items", "_replaced"):
                 database.execute(f"ALTER TABLE {table} ADD COLUMN {_quoted(column)}")

@@ -39,7 +39,7 @@ class StdoutSink:
         self._pending_bytes = 0
         self._unsent = memoryview(b"")
         self._never_blocks = self._is_open = False
-        self._poll = select.poll()  # select takes no descriptors above 1,024, and a crawl may have more
+        self._poll = select.poll()  # select takes no descriptors from 1,024 on, and a crawl may have more
 
     async def check(self) -> None:
         try:

@@ -10,7 +10,7 @@ FINISH_REASONS = {
     "cancelled": "CloseSpider without a reason; with one, that is the finish reason",
     "failed": "the crawl could not continue: the state, a sink or the spider failed",
     "closespider_itemcount": "CLOSESPIDER_ITEMCOUNT items were scraped",
-    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done, counted over all runs of the crawl, or with segments of the segment",
+    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done in all runs of the crawl, or of its segment",
     "closespider_errorcount": "callbacks and pipelines raised CLOSESPIDER_ERRORCOUNT exceptions",
     "closespider_timeout": "CLOSESPIDER_TIMEOUT seconds have passed",
     "closespider_timeout_no_item": "CLOSESPIDER_TIMEOUT_NO_ITEM seconds have passed without an item",

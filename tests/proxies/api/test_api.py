@@ -412,6 +412,7 @@ def test_a_late_release_is_refused_and_counted() -> None:
         ({"blame": "site", "reason": "soft ban"}, {"cooling"}),
         ({"error": "connect", "reason": "proxy connection refused"}, {"cooling"}),
         ({"error": "lost"}, {"ready"}),
+        ({"error": "timeout"}, {"ready"}),
     ],
 )
 def test_the_server_judges_the_outcome_of_a_use(outcome: dict[str, Any], states: set[str]) -> None:

@@ -176,6 +176,14 @@ def test_priority_queue_returns_the_lowest_priority_first(make, items):
     assert [q.get() for _ in items] == sorted(items)
 
 
+@ours
+def test_numbers_are_before_texts_in_a_priority_queue(make):
+    q = make(order=Order.PRIORITY)
+    for item in ("a", 2, "", 1.5):
+        q.put(item)
+    assert [q.get() for _ in range(4)] == [1.5, 2, "", "a"]
+
+
 @every
 def test_qsize_empty_and_full_follow_the_number_of_items(make):
     q = make(2)

@@ -154,6 +154,19 @@ def test_both_halves_of_a_hybrid_become_one_record(open_store: Open):
     run(open_store, scenario)
 
 
+def test_a_batch_merges_both_halves_of_a_hybrid_and_completes_one(open_store: Open):
+    hybrid = torrent(1, v2=True)
+    old, new = replace(hybrid, infohash_v2=None), replace(hybrid, infohash_v1=None)
+
+    async def scenario(store: RecordStore):
+        await store.put([old, new], NOW)
+        await store.put([hybrid, replace(new, comment="hello")], NOW)
+        [row] = await store.torrents(0, 10)
+        assert row.record == replace(hybrid, comment="hello")
+
+    run(open_store, scenario)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_v2_infohash_that_another_crawler_cut_to_20_bytes_names_the_same_torrent(open_store: Open, order: int):
     v2 = torrent(1, v1=False, v2=True)

@@ -37,7 +37,7 @@ def test_outputs_by_suffix_or_format(text: str, output: OutputTarget) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("items", "'items': write a file that ends in .jsonl, .json, .csv or .sqlite"),
+        ("items", "'items': write a file that ends in .jsonl, .json or .csv"),
         ("items.xml", "write a file that ends in"),
         ("items.csv:", "write a file that ends in"),
         ("folder/", "write a file that ends in"),
@@ -48,6 +48,7 @@ def test_outputs_by_suffix_or_format(text: str, output: OutputTarget) -> None:
         (":csv", "write a file that ends in"),
         ("", "write a file that ends in"),
         ("items.sqlite.gz", "a database cannot be compressed: write 'items.sqlite'"),
+        ("items:sqlite.gz", "a database cannot be compressed: write 'items:sqlite'"),
         ("-:json", "standard output takes jsonl or csv"),
         ("-:csv.gz", "uncompressed"),
         ("ftp://h/x.csv", "items go to a file, or to a stream in Redis"),

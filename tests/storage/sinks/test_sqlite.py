@@ -117,6 +117,14 @@ def test_a_crawl_undoes_only_its_own_rows(tmp_path):
     assert READERS["sqlite"](path) == [{"n": 3}]
 
 
+def test_a_crawl_without_items_removes_no_rows_of_a_later_one(tmp_path):
+    path = tmp_path / "i.sqlite"
+    committed = sqlite_run(path, 0, crawl="first")
+    sqlite_run(path, None, (0, {"n": 1}), crawl="second")
+    sqlite_run(path, committed, crawl="first")
+    assert READERS["sqlite"](path) == [{"n": 1}]
+
+
 def test_items_of_a_repeatable_page_have_different_keys(tmp_path):
     async def write() -> None:
         sink = SqliteSink(tmp_path / "i.sqlite", "crawl")
@@ -154,7 +162,7 @@ def test_too_many_columns_foreign_and_replaced_databases_are_refused(tmp_path, m
     monkeypatch.setattr(sqlite, "COLUMNS_MAX", 30)
     path = tmp_path / "i.sqlite"
     committed = sqlite_run(path, None, (0, {"n": 1}))
-    with pytest.raises(StorageError, match=r"more than 30 fields; -o FILE\.jsonl takes any number"):
+    with pytest.raises(StorageError, match=r"need more than 30 columns; -o FILE\.jsonl takes any number"):
         sqlite_run(path, committed, (1, {f"f{n}": n for n in range(31)}))
     assert READERS["sqlite"](path) == [{"n": 1}]
     path.unlink()

@@ -27,7 +27,7 @@ class WorkerHeartbeat:
 
     `answered_at` returns the time (monotonic seconds) at which this worker sent the last exchange that the first
     partition has answered. Such an exchange counts as a beat. `report` builds the worker's report. Both are called in
-    the heartbeat thread.
+    the heartbeat thread; `answered_at` is also called by `may_be_expired`.
     """
 
     def __init__(self, client: Any, key: str, worker: str, answered_at: Callable[[], float]) -> None:

@@ -42,8 +42,9 @@ async def redis_frontier(
     """Join the crawl of this name and spider. Store its number in `member.crawl`. Raises `UsageError` or `StateError`.
 
     `again`: this process was a worker of the crawl before, and has expired. `report` gets a message when a call waits
-    for the server, and when joining changes the limits. `on_created` (default: `report`) gets one if this worker has
-    created the crawl. A commit waits until `replicas` replicas have it."""
+    for the server, and when joining changes the limits of the other workers or of this one. `on_created` (default:
+    `report`) gets one if this worker has created the crawl. A commit waits until `replicas` replicas have it, but only
+    for a limited time: see `Replicas`."""
     server = crawl_server(url, report)
     clients = await server.clients(RetryLimits(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S))
     pack_in_c(clients.loop)

@@ -8,7 +8,10 @@ KNOWN_HOSTS_MAX = 100_000
 
 
 class KnownHosts:
-    """Delays and addresses of the last KNOWN_HOSTS_MAX hosts. Times are by the script's clock."""
+    """Which of the last KNOWN_HOSTS_MAX hosts have a delay, and until when their addresses are known.
+
+    Times are by the script's clock.
+    """
 
     def __init__(self) -> None:
         self._with_delay: RecentDict[str, bool] = RecentDict(KNOWN_HOSTS_MAX)

@@ -20,7 +20,7 @@ class LeaseBuffer:
     """Requests up to `ahead` more leases than the worker wants: that saves round trips. A lease lasts `lease_s`
     seconds.
 
-    `on_host(host, address_until, has_delay)` is called with the data of the host that each lease carries.
+    `on_host(host, address_until, has_delay)` is called for each lease with what the lease tells about its host.
     """
 
     def __init__(self, session: Session, pacing: LeasePacing, *, ahead: int, lease_s: float, on_host: OnHost) -> None:

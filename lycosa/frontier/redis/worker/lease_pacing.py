@@ -23,8 +23,8 @@ class LeasePacing:
         self.leases_ahead = punctual and not policy.limits_addresses
         """Whether to request leases before they are needed.
 
-        False if IP addresses have limits: the delay of an address counts from the lease, so the transfers of leases
-        that wait in the worker could start too close together.
+        False in simulations, and if IP addresses have limits: the delay of an address counts from the lease, so the
+        transfers of leases that wait in the worker could start too close together.
         """
         self._handed_out = 0
         self._calls = deque([(0.0, 0)], maxlen=2)

@@ -85,7 +85,7 @@ class Partition:
         A busy event loop makes the bounds of a call wide, so the narrowest of the last CLOCK_SAMPLES calls count.
         """
         least, most = self.time - now, self.time - sent
-        was_set = least < self.clock_ahead_s - CLOCK_JUMP_S or most > self.clock_ahead_max_s + CLOCK_JUMP_S
+        was_set = most < self.clock_ahead_s - CLOCK_JUMP_S or least > self.clock_ahead_max_s + CLOCK_JUMP_S
         if self._clock_samples and was_set:
             self._clock_samples.clear()
         self._clock_samples.append((least, most))

@@ -41,7 +41,8 @@ def checked_crawl_name(name: str) -> str:
     """Raises `UsageError` unless the name can be used in keys and in lines of text."""
     if not NAME.fullmatch(name):
         shown = name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
-        raise UsageError(f"{shown!r} is not a valid crawl name: use at most 200 characters and no braces")
+        expected = "use 1 to 200 characters, but no braces or control characters"
+        raise UsageError(f"{shown!r} is not a valid crawl name: {expected}")
     return name
 
 
@@ -108,7 +109,7 @@ class Session:
         """Join the crawl and return its number (random hexadecimal digits).
 
         With `known` "", any number is accepted, and a missing crawl is created. Raises `StateError` if the crawl is
-        missing or incomplete, or has another number of partitions, another version or another spider.
+        missing, incomplete or being deleted, or has another number of partitions, version, spider or `keep_done`.
         """
         crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         session = f"{self.worker}#{token_hex(4)}"

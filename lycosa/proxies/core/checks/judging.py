@@ -99,7 +99,8 @@ def parse_judge_address(text: str) -> JudgeAddress:
     tls, pin = options.get("tls", "0"), options.get("pin", "")
     if parts.scheme != "judge" or not host or not port or not KEY.fullmatch(parts.username or ""):
         raise BadProxy(f"not the address of a judge: {WRITE}")
-    if not (tls.isascii() and tls.isdigit() and int(tls) < 1 << 16) or (int(tls) > 0) is not bool(_digest(pin)):
+    is_port = tls.isascii() and tls.isdigit() and int(tls) < 1 << 16
+    if not is_port or (int(tls) > 0) is not bool(pin) or bool(pin) is not bool(_digest(pin)):
         raise BadProxy(f"the address of the judge at {host}:{port} needs both tls and pin, or neither: {WRITE}")
     return JudgeAddress(f"[{host}]" if ":" in host else host, port, parts.username or "", int(tls), pin)
 

@@ -78,7 +78,10 @@ def read_accounts(lines: Iterable[str], where: str = "--user") -> dict[str, str]
             continue
         name, _, password = line.strip().partition(":")
         if not (NAME.fullmatch(name) and PASSWORD.fullmatch(password)) or len(password.encode()) > PASSWORD_MAX:
-            raise UsageError(f"{where}, line {number}: write NAME:PASSWORD, the name of letters, digits and . _ ~ @ -")
+            raise UsageError(
+                f"{where}, line {number}: write NAME:PASSWORD, the name of up to 64 letters, digits and . _ ~ @ -, "
+                f"the password of up to {PASSWORD_MAX} bytes"
+            )
         if name in accounts:
             raise UsageError(f"{where}, line {number}: the account {name} is listed twice")
         accounts[name] = password

@@ -44,7 +44,7 @@ class Handshake:
         raise NotImplementedError
 
     def _finish(self, size: int) -> None:
-        """End the reply after `size` bytes."""
+        """End the handshake. The last reply has `size` bytes, the bytes after it become `rest`."""
         self.done, self.rest = True, self._received[size:]
 
 

@@ -10,8 +10,8 @@ BUFFER_MAX = 65_536
 IDLE_CONNECTIONS_MAX = 512
 IDLE_PER_PROXY_MAX = 16
 IDLE_CONNECTION_S = 20.0
-"""Maximum number of idle connections, in total and per proxy (for tunnels: per proxy and host), and how long each is
-kept."""
+"""Maximum number of idle connections to proxies, in total and per proxy (with a tunnel: per proxy and destination), and
+maximum time for which each is kept."""
 
 SWEEP_S = 1.0
 """Interval at which timeouts are checked, which is also their precision."""
@@ -26,7 +26,8 @@ class Limits:
 
     clients         maximum number of concurrent client connections
     per_client      maximum number of concurrent connections from one address
-    head_s          from the first to the last byte of a request head or SOCKS greeting
+    head_s          from the first to the last byte of a request head, or of the SOCKS messages before the tunnel; also
+                    for the body of a request to the gateway itself
     idle_s          without a request on a client connection
     connect_s       for the TCP and TLS connection to a proxy
     handshake_s     for the connection of the proxy to the host

@@ -76,7 +76,7 @@ def outcome_of_response(
 
 
 def latency_of(response: Any) -> float | None:
-    """Return the latency measured by Lycosa, or the time until the headers came (requests, httpx)."""
+    """Return the latency measured by Lycosa, or the time until the headers (requests) or the body (httpx) came."""
     try:
         found = getattr(response, "latency_s", None) or getattr(response, "elapsed", None)
     except RuntimeError:  # httpx: the body is not read yet

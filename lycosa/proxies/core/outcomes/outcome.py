@@ -153,7 +153,7 @@ def judge(
 
 
 def measured(outcomes: Sequence[Outcome], held_s: float) -> list[Outcome]:
-    """Return the outcomes of a lease. If none has a latency, the first response gets the mean time per use.
+    """Return the outcomes of a lease. If none has a latency, the first NONE or SITE gets the mean time per use.
 
     `held_s`: the duration of the lease. The mean includes the transfer, so a latency measured by the client is better.
     A mean above MEASURED_MAX_S is ignored: most of it is the client's own work.

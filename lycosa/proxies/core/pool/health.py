@@ -14,8 +14,8 @@ UNKNOWN_LATENCY_S = 0.5
 
 DOWN_S = 10.0
 DOWN_MAX_S = 3600.0
-"""Maximum seconds of a cool-down: DOWN_S after a first failed connection, doubled with each further one in a row, up to
-DOWN_MAX_S."""
+"""Maximum seconds of a cool-down: DOWN_S after a first failed connection, doubled with each further one in a row.
+DOWN_MAX_S would end the doubling, but after DOWNS_MAX failures a proxy is dead anyway."""
 
 DOWNS_MAX = 5
 """After this number of failures in a row, a proxy is dead until a check revives it.
@@ -24,7 +24,7 @@ If no proxy was reached since the previous failure, our own network is probably 
 DOWNS_MAX, because an outage of our network must not mark all proxies as dead: without checks they would stay dead."""
 
 UNCHECKED = "not checked yet"
-"""The reason of a new proxy that counts as dead until its first check."""
+"""The reason of a new proxy that counts as dead until a check succeeds."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
 """Every check also reports REACHED under NO_PROXY_KEY: the judge (the server to which checks send their requests)

@@ -108,7 +108,7 @@ class OutcomesRecord(JournalRecord, tag=9):
 
 
 class BanRecord(JournalRecord, tag=10):
-    """A ban by hand."""
+    """A ban by hand, by a check, or by the gateway."""
 
     method = "ban"
     now: float

@@ -61,7 +61,7 @@ class ProxyFacts:
 class ProxyTargetState:
     """A proxy as a member of the pool of a target. Times in unix seconds.
 
-    `rank`: its position in the order of use. `paced_until`: no lease before this time, because of the target's delay.
+    `rank`: its position in the order of use. `paced_until`: no lease before this time (the delay, or the rate guard).
     `half_open`: it cools down until `rests_until`, or has not yet worked again since then. `bans`, `misses`: in a row.
     `queued`: it is in the order of ready proxies. `waiting`: it becomes ready at its `eligible_at`.
     """

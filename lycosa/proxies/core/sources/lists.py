@@ -109,7 +109,7 @@ def lines_of(text: str) -> Iterable[str]:
 def _bounded(found: Iterator[Proxy | Fault]) -> Iterator[Proxy | Fault]:
     yield from islice(found, ENTRIES_MAX)
     if next(found, None) is not None:
-        yield Fault(1, f"more than {ENTRIES_MAX:,} proxies: the rest is ignored")
+        yield Fault(1, f"more than {ENTRIES_MAX:,} proxies and faults: the rest is ignored")
 
 
 def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:

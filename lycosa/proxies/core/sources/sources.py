@@ -3,14 +3,14 @@
     kind       where                                                what it is
     ----       -----                                                ----------
     file       path                                                 a list, in lines or JSON (`lists`)
-    url        url                                                  a list as in a file, from a server
+    url        url, headers                                         a list as in a file, from a server
     api        url, variables, headers, and items, fields or line   a provider's answer, in the provider's own format
     template   address, variables, sessions                         a provider's gateway: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
-In a URL or an address, `{country}` is replaced by each value of `variables.country` in turn, which becomes a tag of the
-proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}` is replaced by an environment
-variable, so the file needs no secrets.
+In the URL of an `api` or the address of a `template`, `{country}` is replaced by each value of `variables.country` in
+turn, which becomes a tag of the proxies. `{session}` is replaced by s1, s2, ... up to the number `sessions`. `${NAME}`
+is replaced by an environment variable, also in headers, so the file needs no secrets.
 
 `items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"). `fields` maps the parts of a proxy
 to their paths in an entry ({ host = "addr.ip" }). `line` is the format of each line of a text ("{host};{port};{_}").
@@ -60,7 +60,7 @@ SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,6})\]")
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z"
 PARTS = frozenset({"host", "port", "user", "password", "kind", "country", "provider", "price_gb", "price_request"})
-"""Names in `fields` and `line` that are parts of a proxy; all other names become tags."""
+"""Names in `fields` and `line` that are parts of a proxy; all other names except `_` become tags."""
 
 VariableName = Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,31}\Z")]
 Variables = dict[VariableName, tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._~-]{1,100}\Z")], ...]]
@@ -184,7 +184,7 @@ def source_addresses(source: ProxySource) -> Iterator[SourceAddress]:
 
 
 def read_answer(source: ProxySource, text: str, address: SourceAddress) -> ReadResult:
-    """Read the answer from one address. Raises `BadProxy` if it is not a list."""
+    """Read the answer from one address. Raises `BadProxy` if it is too long or not a list."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"the list has {len(text):,} characters: at most {LIST_MAX:,} are allowed")
     if source.line:
@@ -370,7 +370,8 @@ def _problem_of_variables(source: ProxySource, key: str) -> str:
         instead = "sessions = 10" if missing == "session" else f'variables = {{ {missing} = ["one", "two"] }}'
         return f"{key}: {{{missing}}} has no values: write {instead}"
     if unused := next((name for name in variables if name not in names), None):
-        return f"variables: {{{unused}}} is not in {key}"
+        option = "sessions" if unused == "session" and source.sessions else "variables"
+        return f"{option}: {{{unused}}} is not in {key}"
     count = prod(len(variables[name]) for name in names)
     most = REQUESTS_MAX if source.kind is SourceKind.API else FROM_TEMPLATE_MAX
     return f"variables: {count:,} combinations: write at most {most:,}" if count > most else ""

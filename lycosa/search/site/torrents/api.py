@@ -91,13 +91,14 @@ def describe(base: str) -> dict[str, Any]:
     """Return the OpenAPI description."""
     key = {"apikey": ("Key from an administrator, if the site has keys.", _text(200))}
     words = {**key, "q": ("The query: words and filters, as in the search box.", _text(QUERY_MAX))}
+    completed = {**key, "q": ("Text, of which the last word is completed.", _text(QUERY_MAX))}
     filters = {name: (f"Filter, as `{name}:` in the search box.", _text(VALUE_MAX)) for name in FIELDS}
     order = {
         "sort": ("Sort order of the results.", {"type": "string", "enum": [*SORTS, ""]}),
-        "order": ("Direction of the order.", {"type": "string", "enum": [*ORDERS]}),
+        "order": ("Sort direction, by default desc.", {"type": "string", "enum": [*ORDERS]}),
     }
     page = {
-        "limit": ("Maximum number of results.", _whole(API_LIMIT_MAX, LIMIT)),
+        "limit": ("Maximum number of results; 0 counts as 1.", _whole(API_LIMIT_MAX, LIMIT)),
         "offset": ("Number of results to skip.", _whole(OFFSET_MAX, 0)),
     }
     infohash = {
@@ -114,7 +115,7 @@ def describe(base: str) -> dict[str, Any]:
         "paths": {
             "/api/search": _path("Search", "Found", [400, 401, 503], {**words, **filters, **order, **page}),
             "/api/counts": _path("Count types and languages", "Counts", [400, 401, 503], {**words, **filters}),
-            "/api/suggest": _path("Complete a word", "Completions", [400, 401, 503], words),
+            "/api/suggest": _path("Complete a word", "Completions", [400, 401, 503], completed),
             "/api/torrents/{infohash}": _path(
                 "Get a torrent", "TorrentWithFiles", [400, 401, 404, 410, 503], key, infohash
             ),

@@ -39,7 +39,7 @@ class Language:
         return counted(number, one, many)
 
     def day(self, seconds: float) -> str:
-        """Return a day: "5 November 2026"."""
+        """Return a day: "5 November 2026" in English, "2026-11-05" in other languages."""
         moment = datetime.fromtimestamp(min(max(seconds, 0), TIME_MAX), UTC)
         return f"{moment:%Y-%m-%d}" if self.texts else f"{moment.day} {moment:%B %Y}"
 

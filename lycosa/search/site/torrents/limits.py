@@ -17,7 +17,8 @@ IPV6_PREFIX = 64
 """Prefix length of the network that providers give a customer. All its addresses count as one client."""
 
 LOOPBACKS = {"127.0.0.1", "::/64"}
-"""The clients on this machine. One of them may be a reverse proxy, and all its visitors may count as one client."""
+"""The clients on this machine, which `ClientLimit` does not limit: one may be a reverse proxy that hides the addresses
+of all its visitors."""
 
 TooMany = Callable[[Request, float], Response]
 """Responds to a request over the limit. The float is the seconds to wait."""

@@ -69,7 +69,7 @@ def number(values: QueryParams, name: str, default: int, most: int) -> int:
 
 def infohash_of(text: str) -> bytes | None:
     """Parse 40 or 64 hexadecimal digits; None for any other text."""
-    if len(text) not in INFOHASH_DIGITS or not text.isascii():
+    if len(text) not in INFOHASH_DIGITS or not (text.isascii() and text.isalnum()):
         return None
     try:
         return bytes.fromhex(text)

@@ -21,7 +21,8 @@ from lycosa.storage.core.torrents.rules import CompilePattern, RuleFile
 
 
 class Inspection(NamedTuple):
-    """The cleaned record, with its content facts. `refused` is the reason why it may not be stored, or ""."""
+    """The cleaned record, with its content facts unless it is refused. `refused` is the reason why it may not be
+    stored, or ""."""
 
     record: TorrentRecord
     refused: str = ""

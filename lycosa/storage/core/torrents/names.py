@@ -17,7 +17,7 @@ from operator import methodcaller
 from lycosa.storage.core.torrent_record import NUMBER_MAX, StoredFile
 
 NAME_MAX = 255
-"""The limit of file systems for a name or a part of a path."""
+"""Maximum number of characters of a name or a part of a path. (Linux file systems allow 255 bytes, not characters.)"""
 PARTS_MAX = 32
 """Maximum number of parts in a path, including the file name."""
 PATH_MAX = 1024
@@ -46,8 +46,8 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE = ("  ", " .", "\\")
-"""`clean_path` leaves short paths unchanged if no part begins with a drive (C:), and if the parts, joined with a space
-before and after each, contain none of these strings.
+"""`clean_path` leaves short, plain paths unchanged if no part begins with a drive (C:), and if the parts, with one
+space between them and at both ends, contain none of these strings.
 """
 
 
@@ -96,7 +96,7 @@ def _are_safe(joined: str, paths: Sequence[str]) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether `clean_text` has nothing to change except spaces."""
+    """Return whether `clean_text` has nothing to change except spaces and the length."""
     if not text.isprintable():
         return False
     return text.isascii() or not (any(char in text for char in _PRINTABLE_SPACES) or _MARKS.search(text))

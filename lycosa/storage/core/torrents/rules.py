@@ -8,7 +8,8 @@
     [[category]]    Newznab's number for a type with tags and a resolution; the first match counts
     [[test]]        a name, and the expected results
 
-Decoding checks every field. The caller passes the function that compiles patterns.
+`read_rules` checks the fields. The words and patterns are checked when `DenyRules` and `ContentRules` are built, which
+get the function that compiles patterns.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ letters and digits. A run of Chinese, Japanese or Korean characters is one word;
 listed word may have several parts ("web dl").
 
 A hashed word lets a list be published without revealing the word. `4-0123456789abcdef` is the length of the word, and
-8 bytes of its BLAKE2b hash. A hashed word has at most three parts, joined without spaces.
+its BLAKE2b hash of 8 bytes. Its parts are joined without spaces. It is found in at most three consecutive words.
 """
 
 from __future__ import annotations

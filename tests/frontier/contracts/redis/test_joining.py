@@ -171,7 +171,7 @@ async def open_existing(url: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201, "\udcff"])
 def test_invalid_crawl_names_are_refused(name):
     """A brace would end the hash tag of the keys and spread a partition over a cluster."""
-    with refused(UsageError, "is not a valid crawl name: use at most 200 characters and no braces"):
+    with refused(UsageError, "is not a valid crawl name: use 1 to 200 characters, but no braces or control characters"):
         Session(None, name, "w", asyncio.sleep, 1, callers_clock=True)
 
 

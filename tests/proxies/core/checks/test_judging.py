@@ -50,6 +50,7 @@ def test_the_pin_is_converted_to_the_format_of_libcurl() -> None:
         "judge://short@judge.example:8300/",
         f"judge://{KEY}@judge.example:8300/?tls=8301",
         f"judge://{KEY}@judge.example:8300/?pin={PIN}",
+        f"judge://{KEY}@judge.example:8300/?pin=abc",
         f"judge://{KEY}@judge.example:8300/?tls=8301&pin=abc",
         f"judge://{KEY}@judge.example:8300/?tls=99999&pin={PIN}",
         f"judge://{KEY}@judge.example:port/",

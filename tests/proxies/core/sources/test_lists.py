@@ -82,7 +82,7 @@ def test_the_number_of_proxies_in_a_list_is_limited(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(lists, "ENTRIES_MAX", 10)
     found = list(read_list("u-{session}:p@g.example:1 sessions=10000\n" * 1_000))
     assert len(found) == 11
-    assert str(found[-1]) == "line 1: more than 10 proxies: the rest is ignored"
+    assert str(found[-1]) == "line 1: more than 10 proxies and faults: the rest is ignored"
     assert len(list(read_list("u-{session}:p@g.example:1 sessions=10"))) == 10
 
 

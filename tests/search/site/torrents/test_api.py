@@ -46,6 +46,7 @@ def matches(value: object, schema: dict, schemas: dict) -> bool:
         (f"/api/torrents/{HASHES[1]}", "/api/torrents/{infohash}", 200),
         (f"/api/torrents/{'0' * 40}", "/api/torrents/{infohash}", 404),
         ("/api/torrents/x", "/api/torrents/{infohash}", 400),
+        (f"/api/torrents/{'ab%20' * 13}%20", "/api/torrents/{infohash}", 400),
     ],
 )
 def test_answers_are_as_described(site, path, named, status):

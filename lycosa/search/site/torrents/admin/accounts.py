@@ -58,7 +58,7 @@ class AdminAccounts:
             await asyncio.to_thread(self._site.remove_api_key, name)
             return self._pages.redirect("/admin/keys?said=key-removed")
         key = await asyncio.to_thread(self._site.add_api_key, name, time.time()) if name else None
-        return await self._keys_page(request, session, name, key, "" if key else "Every key needs a different name.")
+        return await self._keys_page(request, session, name, key, "" if key else "Every key needs a name of its own.")
 
     async def _users_page(self, request: Request, session: AdminSession, problem: str = "") -> Response:
         users = await asyncio.to_thread(self._site.users)

@@ -14,7 +14,8 @@ EXAMPLES_MAX = 20
 
 
 class AdminOptions(NamedTuple):
-    """`hide_at_once`: takedown requests hide torrents at once. `over_http`: administration works over plain HTTP."""
+    """`hide_at_once`: takedown requests remove torrents at once. `over_http`: administration works over plain HTTP from
+    other machines, too."""
 
     hide_at_once: bool = False
     over_http: bool = False
@@ -38,7 +39,7 @@ class InstalledRule(NamedTuple):
 
 @dataclass(slots=True)
 class RuleTrial:
-    """A dry run of a rule. If `applied`, the refused torrents are removed."""
+    """A dry run of a rule; if `applied`, a run that removes the refused torrents."""
 
     draft: RuleDraft
     progress: TaskProgress

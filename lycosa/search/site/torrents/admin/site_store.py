@@ -138,7 +138,7 @@ class SiteStore:
         return not keys or bool(found)
 
     def add_takedown(self, infohashes: Sequence[str], reason: str, contact: str, decision: str, now: float) -> None:
-        """Store a request. Raises `UsageError` if WAITING_MAX requests are undecided."""
+        """Store a request. Raises `UsageError` if it is undecided, and WAITING_MAX others are, too."""
         [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
         if waiting >= WAITING_MAX and not decision:
             raise UsageError("too many requests are waiting: try again later")
@@ -161,6 +161,7 @@ class SiteStore:
         """Store a decision, and delete the contact. A decided request does not change."""
         query = "UPDATE takedowns SET decision = ?, decided = ?, contact = '' WHERE id = ? AND decision = ''"
         self._run(query, [decision, int(now), number])
+        self._run("PRAGMA wal_checkpoint(TRUNCATE)")  # the WAL still has the contact
 
     def forget_decided(self, before: float) -> None:
         if self._run("DELETE FROM takedowns WHERE decision != '' AND decided < ? RETURNING 1", [before]):

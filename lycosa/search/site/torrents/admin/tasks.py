@@ -79,11 +79,11 @@ def _draft(form: dict[str, str]) -> RuleDraft:
     name, reason = form.get("name", "").strip(), form.get("reason", "").strip()
     words = tuple(dict.fromkeys(line.strip() for line in form.get("words", "").splitlines() if line.strip()))
     if not NAME.fullmatch(name):
-        raise UsageError("The name of a rule has at most 40 lower-case letters, digits and hyphens.")
+        raise UsageError("A rule name has 1 to 40 lower-case letters, digits and hyphens, and does not begin with -.")
     if not reason or not words:
         raise UsageError("A rule needs a reason and at least one word.")
     if len(words) > WORDS_MAX or len(reason) > REASON_MAX or any(len(word) > WORD_MAX for word in words):
-        raise UsageError("A rule has at most 1,000 words and phrases, each of at most 200 characters.")
+        raise UsageError("A rule has at most 1,000 words and phrases; they and its reason have at most 200 characters.")
     if not all(text.isprintable() for text in (reason, *words)):
         raise UsageError("The rule contains a character that is not printable.")
     return RuleDraft(name, reason, words)

@@ -53,6 +53,6 @@ def test_programs_need_a_key_as_soon_as_there_is_one(site):
     assert HASHES[0] in site.server.get(f"{torznab}&apikey={key}").text
     assert site.server.get("/search?q=show").status == 200, "people need none"
     again = session.post("/admin/keys", name="sonarr", action="add")
-    assert (again.status, "Every key needs a different name" in again.text) == (400, True)
+    assert (again.status, "Every key needs a name of its own" in again.text) == (400, True)
     session.post("/admin/keys", name="sonarr", action="remove")
     assert site.server.get(search).status == 200
