@@ -185,7 +185,9 @@ async def crawl(
 
     The other arguments are those of `open_node`. The crawl pauses while your loop processes a torrent. A torrent is
     durable before it is yielded, so it is not yielded again after a crash. To stop the crawl, close the generator:
-    leaving the loop does not. Write `async with contextlib.aclosing(dht.crawl(...)) as torrents`. Raises `LycosaError`.
+    leaving the loop does not stop it. Write `async with contextlib.aclosing(dht.crawl(...)) as torrents`.
+
+    Raises `LycosaError`.
     """
     check_store(store, max_bytes)
     if max_torrents is not None and max_torrents < 1:

@@ -148,7 +148,7 @@ class RecordStore(Protocol):
         """Return the next torrents with ids above `after_id`, up to `last_id`."""
 
     async def acknowledge_until(self, last_id: int) -> None:
-        """Forget that torrents up to this id, which `mark_listed` returned, are new. Their later changes stay."""
+        """Forget that torrents are new, up to the id that `mark_listed` returned. Their later changes stay."""
 
     async def infohashes(self, after_id: int, limit: int) -> list[tuple[int, tuple[bytes, ...]]]:
         """Return the next ids with their infohashes, 20 bytes each."""

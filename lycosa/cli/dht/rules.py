@@ -99,7 +99,7 @@ async def _apply(file: Path | None, location: Any, *, dry_run: bool) -> int:
 
 @command.command("hash", short_help="Print the hashes of words, for a rule file that hides the words.")
 def hash_words() -> int:
-    """Read words from standard input, one per line, and write their hashes for a list of hashed words."""
+    """Read words from standard input, one per line, and write their hashes, for a rule file that hides them."""
     from lycosa.app.dht_rules import hashed_word
 
     for line in sys.stdin:

@@ -278,7 +278,7 @@ def print_import_result(result: Importer, *, as_json: bool) -> int:
     """Print the counts of an import. Return the exit code."""
     fields = {"queued": result.queued, "known": result.known, "left_out": result.left_out, "bad": result.bad}
     text = f"{format_count(result.queued, 'URL')} queued, {result.known:,} already known"
-    text += f", {result.left_out:,} done in the file and skipped" if result.left_out else ""
+    text += f", {result.left_out:,} skipped because done or archived" if result.left_out else ""
     text += f", {format_count(result.bad, 'invalid line')} skipped" if result.bad else ""
     print_result(fields, text, as_json=as_json)
     return DEAD if result.bad else 0

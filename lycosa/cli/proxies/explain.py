@@ -69,7 +69,7 @@ def command(
             keys = {proxy.key for proxy in find_proxies(proxies, await cache.proxies())}
             found = [each for each in found if each.verdict.key in keys]
             if len(found) < len(keys):
-                progress.write([f"only the proxies of {target} and the fastest of the other proxies are explained"])
+                progress.write([f"some are not explained: they are neither proxies of {target} nor among the fastest"])
         shown = [
             verdict_info(each, explanation_text(each, request, lambda at: format_time(at, now)))
             for each in found[: limit or None]

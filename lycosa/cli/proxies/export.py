@@ -107,9 +107,9 @@ def _output(output: str | None, *, secret: bool) -> Iterator[TextIO]:
                 yield file
             return
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
-        if secret:
-            os.fchmod(descriptor, 0o600)  # a draft that an interrupted export has left keeps its mode
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            if secret:
+                os.fchmod(descriptor, 0o600)  # a draft that an interrupted export has left keeps its mode
             yield file
         draft.replace(path)
     except OSError as error:

@@ -37,7 +37,9 @@ from lycosa.proxies.ports import ProxyPool, ProxyView
 def command(
     target: str | None, address: str | None, state: str | None, tags: Sequence[str], limit: int, *, as_json: bool
 ) -> None:
-    """List the proxies of a pool, lowest latency first; with TARGET, as this target sees them. Logins are not shown.
+    """List the proxies of a pool, lowest latency first; with TARGET, only its proxies, and their states for it.
+
+    Logins are not shown.
 
     \b
     lycosa proxies list --pool pool --state dead

@@ -142,8 +142,8 @@ def build(
 
     Each file is read from where the last build stopped. An item replaces an earlier item with the same key (its
     fingerprint, or its URL). For items that are not pages, the command guesses which fields hold the title, the text
-    and so on, unless options name them. The index stores these options and --analysis. Without files, but with such
-    options, --analysis or --engine, an empty index is created, for a crawl with --index.
+    and so on, unless options name them. The index stores these options and --analysis. If no files are
+    given, but such options, --analysis or --engine, an empty index is created, for a crawl with --index.
 
     \b
     lycosa index build --index index items.jsonl

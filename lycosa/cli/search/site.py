@@ -52,7 +52,7 @@ PROCESSES_MAX = 64
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that answer the requests to a torrent site. With 2 or more, one more accepts the connections.",
+    help="Processes that answer the requests to a torrent site. With 2 or more, a further process accepts connections.",
 )
 @click.option("--add-admin", metavar="NAME", help="Set the password of an administrator of the torrent site, and exit.")
 @click.option("--hide-at-once", is_flag=True, help="Remove a torrent as soon as a visitor requests its removal.")

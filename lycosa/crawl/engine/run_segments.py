@@ -60,8 +60,8 @@ class RunSegments:
     async def begin(self, first: str) -> None:
         """Set the segment of the first seed, requeue stale and dead records, and drop old segments.
 
-        Call it before the seeds are queued: the record of a seed in the previous segment has validators (ETag,
-        Last-Modified), and is not copied if the seed is already in the new segment.
+        Call it before the seeds are queued: a record that is copied from the previous segment keeps its validators
+        (ETag, Last-Modified), but a URL that is already in the new segment is not copied.
         """
         self.first, self.has_begun = first, True
         frontier, operations, now, options = self._storage.frontier, self._operations, self._began_at, self._options
@@ -81,7 +81,7 @@ class RunSegments:
     def current(self, stored: Iterable[str]) -> list[str]:
         """Return the segments of this run, given the names of all stored ones.
 
-        If requests have periods, there is one segment for each period that a name ends with (`2026-11-21+3d`).
+        If requests have periods, there is one segment for each period in these names (`3d` in `2026-11-21+3d`).
         """
         names = list(stored)
         return list(dict.fromkeys(name for each in self._namings for name in each.current(self.first, names)))

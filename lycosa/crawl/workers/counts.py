@@ -30,18 +30,25 @@ class WorkerStatsCollector(StatsCollector):
 
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         super().inc_value(key, count, start)
-        if key in self.values:  # set since the last `take`: the owner repeats `set_value` after `inc_value`
-            self.values[key] += count
-        else:
+        if not self._set_again(key):
             self.sums[key] = self.sums.get(key, 0) + count
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         super().max_value(key, value)
-        self.maxima[key] = max(self.maxima.get(key, value), value)
+        if not self._set_again(key):
+            self.maxima[key] = max(self.maxima.get(key, value), value)
 
     def min_value(self, key: str, value: Any, spider: Any = None) -> None:
         super().min_value(key, value)
-        self.minima[key] = min(self.minima.get(key, value), value)
+        if not self._set_again(key):
+            self.minima[key] = min(self.minima.get(key, value), value)
+
+    def _set_again(self, key: str) -> bool:
+        """If the value was set since the last `take`, set it to the current one: the owner applies `values` last."""
+        if key not in self.values:
+            return False
+        self.values[key] = self.get_value(key)
+        return True
 
 
 class WorkerCounts:

@@ -7,8 +7,9 @@
 The fingerprint is a hash of the infohash. The due time of a delayed row is in its key. The reason is empty for FETCHED.
 The first byte of a packed row is below 128; that of any other row (msgpack) is not.
 
-DELAYED_KEY is the due time (8 bytes) and the arrival number (6, in older rows 8). The mark of a delayed record in SEEN
-is this key without its first two bytes, which are 0; older marks are "s" and the key.
+DELAYED_KEY, the key of a delayed row (`lmdb`), is the due time (8 bytes) and the arrival number (6, in older rows 8).
+The mark of a delayed record in SEEN is this key without its first two bytes, which are 0; older marks are "s" and the
+key.
 """
 
 from __future__ import annotations

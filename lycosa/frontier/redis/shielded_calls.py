@@ -55,6 +55,21 @@ class ShieldedCalls:
             raise
         return task.result()
 
+    async def to_the_end(self, call: Coroutine[Any, Any, Result]) -> Result:
+        """Make a call. If the caller is cancelled, wait for the end of the call first; if again, leave it to itself."""
+        task = asyncio.create_task(self(call))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            try:
+                await asyncio.wait([task])
+            finally:
+                task.cancel()  # does nothing if it has ended
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                self._error = error
+            raise
+        return task.result()
+
     async def wait(self) -> None:
         """Wait for calls whose callers were cancelled."""
         if self._orphans:
@@ -64,17 +79,3 @@ class ShieldedCalls:
         self._orphans.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._error = error
-
-
-async def wait_although_cancelled(call: Coroutine[Any, Any, Result]) -> Result:
-    """Make a call. If the caller is cancelled, wait for the end of the call first; if again, cancel the call."""
-    task = asyncio.create_task(call)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        try:
-            await asyncio.wait([task])
-        finally:
-            task.cancel()  # does nothing if it has ended
-        raise
-    return task.result()

@@ -49,7 +49,7 @@ def parse_authority(text: bytes, default: int = 0) -> Destination:
     """Parse HOST:PORT. `default` is used if there is no port; 0 makes the port required. Raises `BadMessage`."""
     found = AUTHORITY.fullmatch(text)
     if found is None or not (found["port"] or default):
-        raise BadMessage("the host is not HOST:PORT")
+        raise BadMessage("the destination is not HOST:PORT")
     port = int(found["port"] or default)
     if not 1 <= port <= 65_535:
         raise BadMessage("the port must be from 1 to 65535")

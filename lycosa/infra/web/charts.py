@@ -23,7 +23,7 @@ class LineChart(NamedTuple):
 
 
 def line_chart(times: Sequence[float], series: Sequence[Sequence[float]]) -> LineChart:
-    """Draw values at these ascending times. With fewer than two times the lines are empty."""
+    """Draw values at these ascending times. If there are fewer than two times, the lines are empty."""
     top = round_up(max((value for values in series for value in values), default=0.0))
     if len(times) < 2 or times[-1] <= times[0]:
         return LineChart(["" for _ in series], top)

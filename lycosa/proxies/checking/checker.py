@@ -122,7 +122,7 @@ class Checker:
         if seen is not None:
             return ProbeResult(seen, response.latency_s)
         is_altered = 200 <= response.status < 300
-        problem = f"answered {response.status} instead of the judge"
+        problem = f"returned {response.status} instead of the judge's answer"
         return ProbeResult(problem=problem, changes=(PAGE,) if is_altered else ())
 
     async def _check_page(self, judge: ReadyJudge, proxy: Proxy) -> Collection[str]:

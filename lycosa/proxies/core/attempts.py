@@ -64,6 +64,6 @@ class Attempts:
         return 0
 
     def forget(self, request: Hashable) -> None:
-        """Call this after any response to the request."""
+        """Call this when a request ends without an outcome in FAILED."""
         if self._failed:
             self._failed.pop(request, None)

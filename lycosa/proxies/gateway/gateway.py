@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Gateway:
-    """A gateway that listens on `address`, as a `ClientOwner`. `note` says who may connect."""
+    """Implements `ClientOwner`: a gateway that listens on `address`. `note` says who may connect."""
 
     def __init__(self, context: GatewayContext, address: tuple[str, int]) -> None:
         self.context = context

@@ -9,7 +9,7 @@ from lycosa.storage.records.database import DatabaseThread
 
 FOREVER = 2**62
 SCAN_ROWS = 20_000
-"""Infohashes read in one step of the search for those on a hashed deny-list."""
+"""Infohashes read at a time, to find those whose hash is on a hashed deny-list."""
 
 
 class DeniedTable(DatabaseThread):

@@ -31,8 +31,8 @@ about one torrent in 200."""
 REPACKED, REPACK_MIN = 5, 5_000
 """After an eviction, stored torrents are written again, to close the gaps that the evicted torrents leave: REPACKED
 torrents for each evicted one, but at least REPACK_MIN. SQLite itself closes a gap only when two thirds of a page
-are free. Without this, more than half of the torrents would be evicted at first, and half of the file would stay
-empty.
+are free. If nothing were written again, the first eviction would have to remove more than half of the torrents, and
+half of the file would stay empty.
 """
 EVICTED_SHARE, EVICTED_BYTES = 4, 80
 """Evicted infohashes, of about EVICTED_BYTES each, take at most 1/EVICTED_SHARE of the maximum size. Otherwise those of

@@ -51,7 +51,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (STORED, 0, "stored at "),
         (FAILED, 1, "1 failed try, most recently because no peer delivered the metadata"),
         (QUEUED, 1, "found in a sample, or imported, waiting for a try"),
-        (UNSEEN, 1, "never seen"),
+        (UNSEEN, 1, "never queued"),
     ],
 )
 def test_an_infohash_is_explained_and_the_exit_code_says_whether_it_is_stored(

@@ -161,11 +161,13 @@ def test_stats_of_workers_are_merged_by_their_kind() -> None:
         stats.set_value("last", number)
         stats.set_value("set", number)
         stats.inc_value("set", 5)
+        stats.set_value("peak", number)
+        stats.max_value("peak", 9)
         add_stats(counts.take(), total, run)
         stats.inc_value("sum", 10)
         add_stats(counts.take(), total, run)
         add_stats(counts.take(), total, run)
-    assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2, "set": 7}
+    assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2, "set": 7, "peak": 9}
 
 
 def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:

@@ -270,7 +270,7 @@ def test_a_throttled_delay_counts_from_the_last_start(new_frontier: Open) -> Non
         assert len(await frontier.lease(1, 106.0)) == 1
         assert await ready(frontier, 106.0) == 110.0, "its Crawl-delay is the minimum"
         await frontier.set_delay(HOST, 1e12, 107.0)
-        assert await ready(frontier, 107.0) == 106.0 + 3600.0
+        assert await ready(frontier, 107.0) == 106.0 + 86_400.0
         await frontier.set_delay(HOST, 2.0, 108.0)
         await frontier.block_host(HOST, 150.0)
         await frontier.set_delay(HOST, 0.0, 109.0)

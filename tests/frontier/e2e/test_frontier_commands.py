@@ -513,7 +513,7 @@ def test_export_and_import_again(frontier, state):
     assert {line["url"][-1] for line in lines} == set("01234567")
     a_state("t", _nothing)
     result = frontier("import", "rows.jsonl", "--state", "t")
-    assert result.out == "7 URLs queued, 0 already known, 1 done in the file and skipped\n"
+    assert result.out == "7 URLs queued, 0 already known, 1 skipped because done or archived\n"
     rows = {line["url"][-1]: line for line in exported(frontier, "t")}
     (three,) = [line for line in lines if line["url"].endswith("3")]
     assert (three["method"], three["callback"], three["priority"]) == ("POST", "parse_it", 3)
@@ -568,7 +568,7 @@ def test_import_creates_a_missing_state(frontier, state):
     frontier("export", "rows.jsonl", "--state", state)
     result = frontier("import", "rows.jsonl", "--state", "new")
     assert result.err == "new: created a new state\n"
-    assert result.out == "7 URLs queued, 0 already known, 1 done in the file and skipped\n"
+    assert result.out == "7 URLs queued, 0 already known, 1 skipped because done or archived\n"
     assert len(exported(frontier, "new")) == 7
     second_import = frontier("import", "rows.jsonl", "--state", "new")
     assert (second_import.err, second_import.out[:14]) == ("", "0 URLs queued,")

@@ -189,7 +189,8 @@ def test_a_proxy_that_answers_in_place_of_the_judge_is_not_alive() -> None:
             findings = await check_proxies(checker, parse_proxy(first), parse_proxy(second))
             logged_in, refused = (findings[parse_proxy(url).key] for url in (first, second))
             assert (logged_in.alive, logged_in.changes) == (False, ("page",))
-            assert (refused.alive, refused.changes, refused.problem) == (False, (), "answered 403 instead of the judge")
+            problem = "returned 403 instead of the judge's answer"
+            assert (refused.alive, refused.changes, refused.problem) == (False, (), problem)
 
     run(None, scenario)
 

@@ -78,6 +78,9 @@ def test_early_bytes_of_both_sides_are_not_lost(run):
         assert (await gateway.read_head(reader)).startswith(b"HTTP/1.1 200")
         assert await reader.readexactly(18) == b"220 welcome\r\nearly"
         writer.close()
+        await gateway.wait_for_leases_to_end()
+        counts = gateway.context.counts
+        assert (counts.bytes_up, counts.bytes_down) == (5, 18)
 
     run(scenario)
 

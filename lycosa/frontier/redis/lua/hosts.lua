@@ -137,7 +137,7 @@ end
 -- Ready entities are served in order of arrival, but an entity with more than SHORT_S of work is moved forward: the
 -- more work, the further, but by at most FAIR_TURN - 1 times the number of ready entities. So, as in
 -- `frontier.core.fair_queue`, an entity with n entities before it is served within FAIR_TURN * (n + 1) turns, and the
--- host that determines when the crawl ends hardly ever waits.
+-- host with the most work, which determines when the crawl ends, hardly ever waits.
 local WORK_FACTOR_LOG = math.log(256) -- an entity with 256 times SHORT_S of work moves forward by the maximum
 local FIRST_TURN = 1e13 -- makes all turns 14 digits long
 local READY_NAME = 16 -- position of the name in TURN|NAME
@@ -266,8 +266,8 @@ local function start(host, by)
   end
 end
 
--- Ends a transfer. `turn` is set if the transfer did not contact the host: it holds the times to restore, unless they
--- have changed since.
+-- Ends a transfer. If it did not contact the host, `turn` has the times before and after its start: each time that has
+-- not changed since then is restored.
 local function finish(host, address, by, turn)
   host.in_flight = math.max(0, host.in_flight - 1)
   if host.unconfirmed == by then host.unconfirmed = '' end

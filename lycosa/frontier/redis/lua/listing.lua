@@ -126,13 +126,14 @@ function sorted_workers()
   return names
 end
 
--- Returns when a lease ends unless it is renewed; the current time if that has passed: renewals are not reported.
+-- Returns when a lease ends if it is not renewed. Workers do not report renewals: if that time has passed, returns the
+-- current time.
 local function leased_until(lease)
   return text(math.max(lease.since + meta('lease'), now))
 end
 
--- Lists leased and uncommitted records, each with the time of `leased_until`. Arguments: segment, worker and token of
--- the last row, the maximum number of rows.
+-- Lists leased and uncommitted records, each with the time of `leased_until`. Arguments: segment; worker and token of
+-- the last row; the maximum number of rows.
 operations['leased'] = function()
   local segment, from, last, limit = argument(), argument(), number(), number()
   local rows = {}
@@ -152,8 +153,8 @@ local function stamp_of_delayed(member)
   return tonumber(string.sub(member, 1, STAMP_CHARS))
 end
 
--- Lists delayed records, each with the time at which it is due. Arguments: segment, time ("" for the first call) and
--- stamp of the last row, the maximum number of rows.
+-- Lists delayed records, each with the time at which it is due. Arguments: segment; time ("" for the first call) and
+-- stamp of the last row; the maximum number of rows.
 operations['delayed'] = function()
   local segment, from, last, limit = argument(), argument(), number(), number()
   local low, rows = 0, {}
@@ -177,8 +178,8 @@ operations['delayed'] = function()
   return { rows, '', '0' }
 end
 
--- Lists dead or done records. Arguments: 'dead' or 'done', segment, fingerprint and stamp of the last row, the maximum
--- number of rows.
+-- Lists dead or done records. Arguments: 'dead' or 'done'; segment; the fingerprint and stamp of the last row as one
+-- string ("" for the first call); the maximum number of rows.
 operations['ended'] = function()
   local name, segment, place, limit = argument(), argument(), argument(), argument()
   local from = place == '' and '-' or '(' .. place .. '\255'

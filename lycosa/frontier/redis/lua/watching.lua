@@ -1,19 +1,21 @@
 -- The view of a crawl for `lycosa top`, in one call for each partition.
 
+local GROUP_SAMPLE = 5 -- ready and waiting hosts of a group in a sample, each
+
 -- Adds to `names` random samples of about `limit` ready, `limit` waiting and `limit` leased hosts. Returns those of all
 -- these hosts that have work or transfers.
 local function sampled_hosts(limit, workers, names)
-  -- A group stands for its hosts, which are in sets of its own.
-  local function sample(suffix)
-    for _, member in ipairs(call('ZRANDMEMBER', key.ready .. suffix, limit)) do
+  -- A group stands for some of its hosts, which are in sets of its own.
+  local function sample(suffix, count)
+    for _, member in ipairs(call('ZRANDMEMBER', key.ready .. suffix, count)) do
       local name = string.sub(member, READY_NAME)
-      if is_group(name) then sample(name) else names[#names + 1] = name end
+      if is_group(name) then sample(name, GROUP_SAMPLE) else names[#names + 1] = name end
     end
-    for _, name in ipairs(call('ZRANDMEMBER', key.waiting .. suffix, limit)) do
-      if is_group(name) then sample(name) else names[#names + 1] = name end
+    for _, name in ipairs(call('ZRANDMEMBER', key.waiting .. suffix, count)) do
+      if is_group(name) then sample(name, GROUP_SAMPLE) else names[#names + 1] = name end
     end
   end
-  sample('')
+  sample('', limit)
   for _, worker in ipairs(workers) do
     local leases = call('HRANDFIELD', key.leases .. worker, math.ceil(limit / #workers), 'WITHVALUES')
     for i = 2, #leases, 2 do names[#names + 1] = unpacked_lease(leases[i]).host end

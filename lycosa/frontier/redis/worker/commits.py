@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.replicas import Replicas
-from lycosa.frontier.redis.shielded_calls import wait_although_cancelled
 from lycosa.frontier.redis.worker.calls import NO_LEASES, ExchangeRequest
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.frontier.redis.worker.partition import Partition
@@ -33,7 +32,7 @@ class Commits:
         one. After a first cancellation the caller waits for it: later acks must not be in this commit. Raises the error
         of a commit that failed before.
         """
-        await wait_although_cancelled(self._session.shielded(self._commit_after_others(positions)))
+        await self._session.shielded.to_the_end(self._commit_after_others(positions))
 
     async def _commit_after_others(self, positions: Mapping[str, int]) -> None:
         async with self._lock:

@@ -300,12 +300,12 @@ class RedisFrontier:
 
     async def close(self) -> None:
         await self._flusher.close()
-        try:
-            await self.session.shielded.wait()  # while the heartbeat keeps this worker alive
-        finally:
-            if self.heartbeat is not None:
-                await asyncio.to_thread(self.heartbeat.stop)
         async with aclosing(self.session.calls.client):
+            try:
+                await self.session.shielded.wait()  # while the heartbeat keeps this worker alive
+            finally:
+                if self.heartbeat is not None:
+                    await asyncio.to_thread(self.heartbeat.stop)
             with suppress(StateError):  # this worker expired, or the server is down: others take over
                 await self.session.leave()
 

@@ -1,8 +1,8 @@
 """Decodes names in torrents: UTF-8, or a legacy encoding that may be undeclared or declared wrongly.
 
-Text in another encoding is hardly ever valid UTF-8, unless it has only a few letters. If a name is not UTF-8, all names
-of the torrent are decoded together, once with each known encoding. The result whose characters are the most common in
-the languages of its encoding wins. A declared encoding gets a small bonus.
+Text in another encoding is hardly ever valid UTF-8, unless it has only a few letters. If a name is not UTF-8, the
+names of the torrent that may not be UTF-8 are decoded together, once with each known encoding. The result whose
+characters are the most common in the languages of its encoding wins. A declared encoding gets a small bonus.
 """
 
 from __future__ import annotations

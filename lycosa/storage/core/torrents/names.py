@@ -46,8 +46,8 @@ _SEPARATOR = re.compile(r"[/\\]")
 _DRIVE = re.compile(r"^([A-Za-z]):", re.MULTILINE)
 _slashes = methodcaller("count", "/")
 _UNSAFE = ("  ", " .", "\\")
-"""`clean_path` leaves short, plain paths unchanged if no part begins with a drive (C:), and if the parts, with one
-space between them and at both ends, contain none of these strings.
+"""Strings that show that `clean_path` may change a short, plain path. They are searched in its parts joined by spaces,
+with a space at both ends: there an empty part becomes two spaces, and a part that begins with a dot is found by " .".
 """
 
 

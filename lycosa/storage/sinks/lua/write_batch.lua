@@ -1,6 +1,6 @@
 #!lua
 -- Adds a batch of entries, only once even if it is sent several times.
--- ARGV: token; number of the writer's entries before the batch; how many of these, from the first, can no longer be cut
+-- ARGV: token; number of the writer's entries before the batch; number of its oldest entries that can no longer be cut
 --       off; maximum number of entries of the stream (0: no limit); crawl; key, segment, url and item of each entry.
 -- Returns {'ok', written}; {'reopened'} if another process has opened this writer in the meantime; {'behind', written}
 -- if the server has fewer entries than were written before the batch: it has lost some.

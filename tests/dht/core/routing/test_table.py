@@ -132,6 +132,7 @@ def test_a_contact_that_answers_with_another_id_is_evicted_at_once():
 
 def test_a_secure_id_replaces_an_insecure_id_in_a_full_bucket():
     table = full_table(is_secure=lambda each: each.id[1] != 5)
+    assert table.would_take(contact(50), 1.0)
     table.responded(contact(50), 1.0)
     assert contact(50) in table
     assert contact(5) not in table

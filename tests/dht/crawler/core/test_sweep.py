@@ -156,7 +156,7 @@ def test_many_nodes_are_swept_in_lanes_and_the_position_is_that_of_the_slowest_l
     assert Sweep(0.0, sweep.position).position == sweep.position
 
 
-@pytest.mark.parametrize("position", [-1, 1 << 62, 15, (1 << 62) - 1])
+@pytest.mark.parametrize("position", [-1, 1 << 62, 15, (1 << 62) - 1, (1 << 10) + 4])
 def test_a_sweep_can_begin_at_any_stored_position(position: int) -> None:
     nodes = Nodes(30, SEED)
     sweep = Sweep(0.0, position)

@@ -211,7 +211,7 @@ def test_the_busiest_hosts_include_those_that_share_an_address(url):
     asyncio.run(scenario())
 
 
-def test_the_busiest_hosts_include_those_with_with_requests_in_flight(url):
+def test_the_busiest_hosts_include_those_with_requests_in_flight(url):
     async def scenario() -> None:
         async with new_crawl(url, 2) as crawl:
             worker = await crawl.worker(places=1)
