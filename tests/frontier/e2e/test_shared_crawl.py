@@ -528,7 +528,7 @@ def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
     ("server", "frontier", "message"),
     [
         ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: "),
-        ({"password": "secret"}, "redis://:wrong@127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0: the server refuses"),
+        ({"password": "secret"}, "redis://:wrong@127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0: the server rejects"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server rejects this user and password"),
         ({"tls": True}, "redis://127.0.0.1:{port}/0", "if it requires TLS, write rediss://"),
         ({"tls": True}, "rediss://127.0.0.1:{port}/0", "name its authority with ca=FILE"),

@@ -233,7 +233,7 @@ def test_full_server_rejects_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
         server.cli("CONFIG", "SET", "maxmemory", "100kb")
         capsys.readouterr()
         assert main([*command, "http://a.example/2", "--frontier", server.url]) == 3
-        assert ": the server has reached its maxmemory; nothing is lost, raise it" in capsys.readouterr().err
+        assert ": the server has reached its maxmemory; nothing is lost: raise maxmemory" in capsys.readouterr().err
         server.cli("CONFIG", "SET", "maxmemory", "0")
         assert main([*command, "http://a.example/2", "--frontier", server.url]) == 0
         assert capsys.readouterr().out == "1 URL queued, 1 already known\n"

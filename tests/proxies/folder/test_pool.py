@@ -174,7 +174,7 @@ def test_the_numbers_of_calls_and_clients_are_limited(tmp_path: Path, monkeypatc
         second = await embedded_pool(tmp_path / "pool", print)
         waits = [asyncio.create_task(second.acquire(SITE, wait_s=LONG_S)) for _ in range(3)]
         await until(lambda: waiting_at(owner) == 3)
-        with pytest.raises(UsageError, match="one process can make 3 calls at a time"):
+        with pytest.raises(UsageError, match="one process can make 3 concurrent calls"):
             await second.acquire(SITE)
         with pytest.raises(StateLocked, match="2 processes already use this pool"):
             await embedded_pool(tmp_path / "pool", print)
