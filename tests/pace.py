@@ -18,25 +18,25 @@ def gaps_of(times: Iterable[float]) -> list[float]:
     return [later - earlier for earlier, later in pairwise(sorted(times))]
 
 
-def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
+def assert_paced(gaps: Sequence[float], delay_s: float, late_s: float = LATE_S) -> None:
     """Assert that requests that arrived with these gaps were started with at least this delay.
 
     On a busy machine some requests arrive late, so that the next request seems too soon. Each request is assumed to
     have started so long before its arrival that the requests after it kept their delays. This lateness must be at most
-    LATE_S for nearly all requests, and at most LATE_MAX_S for the others. In a crawl that is too fast, the lateness
+    `late_s` for nearly all requests, and at most LATE_MAX_S for the others. In a crawl that is too fast, the lateness
     grows with each request.
 
     A server that pauses receives the requests of this time together, after it has received nothing at all. Such
     requests count as one.
     """
-    assert_hosts_paced([[*accumulate(gaps, initial=0.0)]], delay_s)
+    assert_hosts_paced([[*accumulate(gaps, initial=0.0)]], delay_s, late_s)
 
 
-def assert_hosts_paced(hosts: Iterable[Iterable[float]], delay_s: float) -> None:
+def assert_hosts_paced(hosts: Iterable[Iterable[float]], delay_s: float, usual_s: float = LATE_S) -> None:
     """Assert the same for several hosts of one server, each with its own delay, by the arrivals at each of them."""
     times = [sorted(each) for each in hosts]
     late = [(at, late_s) for each in times for at, late_s in zip(each, lateness(each, delay_s), strict=True)]
-    late = sorted((at, late_s) for at, late_s in late if late_s > LATE_S)
+    late = sorted((at, late_s) for at, late_s in late if late_s > usual_s)
     arrivals = sorted(at for each in times for at in each)
     after_pauses = [at for at, late_s in late if _was_silent(arrivals, at, late_s)]
     pauses = sum(at - before > LATE_S for before, at in pairwise([float("-inf"), *after_pauses]))

@@ -47,6 +47,12 @@ def test_too_short_delays_are_rejected(gaps: list[float]) -> None:
         assert_paced(gaps, 0.3)
 
 
+@pytest.mark.parametrize("gaps", [[0.2] * 9, [0.27] * 60, [0.0, 0.6] * 5, [*[0.0] * 5, *SLOW * 9]])
+def test_too_short_delays_are_rejected_with_a_wider_bound_too(gaps: list[float]) -> None:
+    with pytest.raises(AssertionError):
+        assert_paced(gaps, 0.3, late_s=0.2)
+
+
 def hosts(count: int) -> list[list[float]]:
     """Return the arrivals at several hosts, which are not contacted at the same time."""
     return [[0.05 * host + 0.3 * n for n in range(20)] for host in range(count)]
