@@ -18,6 +18,8 @@ from tests.frontier.simulated import simulated_frontier
 pytestmark = pytest.mark.redis
 
 ROUNDS_MAX = 20
+"""Exchanges after which a commit would never end."""
+
 SLOW_STEPS = 20
 """Steps of the event loop that a slow call takes."""
 
@@ -49,6 +51,12 @@ async def frontier_of(client: Any) -> Any:
     return frontier
 
 
+async def fetch_pages(frontier: Any) -> None:
+    """Lease and ack the record of each partition."""
+    for lease in await frontier.lease(3, 0.0):
+        await frontier.ack(lease, "200", [], 0.0)
+
+
 def test_a_commit_waits_for_its_decision_while_another_exchange_sends_it(redis) -> None:
     """The server restarts after the other partitions have prepared the commit, so it must not be decided."""
 
@@ -58,8 +66,7 @@ def test_a_commit_waits_for_its_decision_while_another_exchange_sends_it(redis) 
         first = frontier.session.partitions[0]
         await frontier.commit({"items": 10})
         await frontier.session.refresh()
-        for lease in await frontier.lease(3, 0.0):
-            await frontier.ack(lease, "200", [], 0.0)
+        await fetch_pages(frontier)
         others = []
 
         def restart(arguments: tuple[Any, ...]) -> None:
@@ -85,8 +92,7 @@ def test_a_commit_ends_although_other_exchanges_send_it_to_the_former_server(red
         frontier = await frontier_of(client)
         first = frontier.session.partitions[0]
         await frontier.session.refresh()
-        for lease in await frontier.lease(3, 0.0):
-            await frontier.ack(lease, "200", [], 0.0)
+        await fetch_pages(frontier)
         await frontier.session.refresh()
         first.server = "the former server"
         others = []
@@ -113,8 +119,7 @@ def test_no_commit_follows_one_that_failed(redis) -> None:
         frontier = await frontier_of(client)
         last = frontier.session.partitions[-1]
         await frontier.commit({"items": 10})
-        for lease in await frontier.lease(3, 0.0):
-            await frontier.ack(lease, "200", [], 0.0)
+        await fetch_pages(frontier)
         last.serial += 1  # an exchange was lost
         with pytest.raises(WorkerLost):
             await frontier.commit({"items": 20})
