@@ -498,7 +498,6 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }  # the drivers of databases are imported by name
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
-    assert "backports-zstd" in project["optional-dependencies"]["zstd"][0]
     assert "google-re2" in project["optional-dependencies"]["rules"][0]
     assert "snowballstemmer" in project["optional-dependencies"]["stem"][0]
     third_party -= extras
@@ -515,10 +514,7 @@ def test_every_dependency_is_explained_and_pinned():
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
     explained = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
-    needed = [
-        REQUIRED.split(line)[0]
-        for line in [*project["dependencies"], *extras["images"], *extras["redis"], *extras["zstd"]]
-    ]
+    needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"], *extras["redis"]]]
     assert [each for each in needed if each not in explained] == []
     others = [REQUIRED.split(line)[0] for line in [*extras["dev"], *extras["bench"]]]
     pins = set(re.findall(r"^([^=]+)==", pinned, re.MULTILINE))

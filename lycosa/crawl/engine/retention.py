@@ -1,8 +1,8 @@
 """Drops the oldest archived segments of a crawl, after exporting them.
 
-A segment is dropped only after its complete export is on the disk under its final name. Workers of a shared crawl need
-separate folders: the worker that drops a segment too late deletes its export. After a kill between export and
-drop, the same URLs are exported again, because an archived segment does not change.
+A segment is dropped only after its complete export is on the disk under its final name. After a kill between export and
+drop, the same URLs are exported again, because an archived segment does not change. Workers of a shared crawl may use
+the same folder: an export counts only if no worker has begun to drop the segment by the time it is read.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from secrets import token_hex
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import SegmentView, Selection
+from lycosa.frontier.core.model import Selection
 from lycosa.frontier.core.rows import to_line
-from lycosa.frontier.core.segments import Retention, expired_segments
+from lycosa.frontier.core.segments import Retention, expired_segments, find_segment
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.durable_files import make_folder, storage_errors, sync_folder
 
@@ -33,28 +34,25 @@ async def drop_expired(
     views = {view.name: view for view in await operations.segments()}
     dropped = []
     for name in expired_segments(views.values(), retention, now):
-        exported = await _export(operations, name, export_to) if export_to is not None else None
-        if await _drop(operations, views[name]):
+        try:
+            if export_to is not None:
+                await _export(operations, name, export_to)
+            forgotten = await operations.drop(name)
+        except UsageError:
+            continue  # another worker drops it
+        await operations.commit()
+        if forgotten or not (views[name].done or views[name].dead):
             dropped.append(name)
-        elif exported is not None:
-            exported.unlink(missing_ok=True)
     return dropped
 
 
-async def _drop(operations: FrontierOperations, view: SegmentView) -> bool:
-    """Return False if another worker dropped the segment first: our export may then lack URLs."""
-    try:
-        forgotten = await operations.drop(view.name)
-    except UsageError:
-        return False
-    await operations.commit()
-    return forgotten > 0 or not (view.done or view.dead)
+async def _export(operations: FrontierOperations, segment: str, folder: Path) -> None:
+    """Write the URLs of a segment as JSON lines, like `lycosa frontier export`.
 
-
-async def _export(operations: FrontierOperations, segment: str, folder: Path) -> Path:
-    """Write the URLs of a segment as JSON lines, like `lycosa frontier export`. Return the file."""
+    Raises `UsageError` and writes nothing if the segment was dropped meanwhile.
+    """
     path = folder / f"{segment}{EXPORT_SUFFIX}"
-    draft = folder / f".{path.name}.{os.getpid()}"
+    draft = folder / f".{path.name}.{token_hex(8)}"
     with storage_errors(path):
         make_folder(folder)
         try:
@@ -65,8 +63,8 @@ async def _export(operations: FrontierOperations, segment: str, folder: Path) ->
                     stream.write(b"".join([to_line(row) + b"\n" for row in rows]))
                 stream.flush()
                 os.fsync(stream.fileno())
+            find_segment(segment, await operations.segments())
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(folder)
-    return path

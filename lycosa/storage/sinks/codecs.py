@@ -6,11 +6,10 @@ Readers (`zcat`, `zstdcat`, pandas) read successive frames as one file.
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
-
-from lycosa.core.errors import UsageError
 
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3
@@ -61,9 +60,13 @@ class Codec(NamedTuple):
 
 
 def codec_of(suffix: str) -> Codec:
-    """Return the codec for "", ".gz" or ".zst". Raises `UsageError` if the package for zstd is not installed."""
+    """Return the codec for "", ".gz" or ".zst"."""
     if suffix == ".zst":
-        zstd = _zstd_module()
+        # The import is slow, and few outputs need it.
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
         magic = b"\x28\xb5\x2f\xfd"
         return Codec(suffix, magic, lambda data: zstd.compress(data, ZSTD_LEVEL), zstd.ZstdDecompressor, _feed_zstd)
     return GZIP if suffix == ".gz" else PLAIN
@@ -81,17 +84,6 @@ def _feed_gzip(frame: Any, data: bytes) -> bytes:
     while frame.unconsumed_tail and not frame.eof:
         frame.decompress(frame.unconsumed_tail, PIECE_BYTES)
     return bytes(frame.unused_data)
-
-
-def _zstd_module() -> Any:
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            raise UsageError(".zst needs the package backports.zstd: pip install 'lycosa[zstd]'") from None
-    return zstd
 
 
 PLAIN = Codec("", b"", bytes, bytes, lambda _frame, _data: b"")

@@ -140,6 +140,45 @@ def test_a_segment_is_exported_before_it_is_dropped(run_scenario: Callable[[Scen
     run_scenario(scenario)
 
 
+class OvertakenOperations:
+    """Operations of a worker: while it reads the first rows of an export, another worker does `overtake`."""
+
+    def __init__(self, operations: Any, overtake: Callable[[], Awaitable[object]]) -> None:
+        self._operations = operations
+        self._overtake: Callable[[], Awaitable[object]] | None = overtake
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._operations, name)
+
+    async def rows(self, *arguments: Any) -> Any:
+        found = await self._operations.rows(*arguments)
+        if self._overtake is not None:
+            overtake, self._overtake = self._overtake, None
+            await overtake()
+        return found
+
+
+@pytest.mark.parametrize("pages", [7, 1200])
+def test_a_worker_that_exports_too_late_leaves_the_export_of_another(
+    run_scenario: Callable[[Scenario], None], tmp_path: Path, pages: int
+) -> None:
+    async def scenario(frontier: Any, operations: Any) -> None:
+        for number in range(4):
+            await crawl(frontier, hour(number), BEGIN + number * HOUR_S, pages=pages)
+
+        def drop(operations: Any) -> Awaitable[object]:
+            return drop_expired(operations, Retention(number=2), BEGIN + 4 * HOUR_S, tmp_path)
+
+        late = OvertakenOperations(operations, lambda: drop(operations))
+        assert await drop(late) == []
+        assert (await states(operations))[hour(0)] == "dropped"
+
+    run_scenario(scenario)
+    (exported,) = [each for each in tmp_path.iterdir() if "jsonl" in each.name]
+    assert exported.name == f"{hour(0)}.jsonl"
+    assert len(exported.read_bytes().splitlines()) == pages
+
+
 def test_an_hourly_crawl_never_reaches_the_limit_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a setting, the oldest segments are dropped when there are too many."""
     assert SEGMENTS_KEPT_MAX <= 0.9 * SEGMENTS_MAX, "the other segments are in use, or have names that are no times"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import sys
 import tracemalloc
 
 import pytest
 
-from lycosa.core.errors import UsageError
 from lycosa.storage.sinks.codecs import codec_of
 from tests.storage.written_sinks import COMPRESSED, file_harness, run, run_error
 
@@ -40,10 +37,3 @@ def test_highly_compressed_frames_are_checked_in_little_memory(tmp_path, kind):
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_zstd_without_its_package_is_refused_in_one_line(monkeypatch):
-    for name in ("compression", "backports"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(UsageError, match=re.escape("pip install 'lycosa[zstd]'")):
-        codec_of(".zst")
