@@ -801,6 +801,10 @@ def test_unchecked_proxies_are_leased_after_a_good_check(run: Callable[..., None
             await pool.acquire(SITE, wait_s=0.01)
         found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
         assert found[new.key] == (ProxyState.DEAD, "not checked yet")
+        for failed in (Outcome(Blame.MISS, "broke off"), Outcome(Blame.PROXY, "refused")):
+            await pool.report_check(new.key, failed)
+            (reason,) = [view.reason for view in await pool.proxies() if view.proxy.key == new.key]
+            assert reason == "broke off", "the reason of its first check"
         assert await pool.report_check(new.key, Outcome())
         assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
 

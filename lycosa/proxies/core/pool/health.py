@@ -24,7 +24,7 @@ If no proxy was reached since the previous failure, our own network is probably 
 DOWNS_MAX, because an outage of our network must not mark all proxies as dead: without checks they would stay dead."""
 
 UNCHECKED = "not checked yet"
-"""The reason of a new proxy that counts as dead until a check succeeds."""
+"""The reason of a new proxy before its first check. It counts as dead until a check succeeds."""
 
 NO_PROXY_KEY, REACHED = "", (Outcome(Blame.NOBODY),)
 """Every check also reports REACHED under NO_PROXY_KEY: the judge (the server to which checks send their requests)
@@ -68,6 +68,8 @@ class ProxyHealth:
         reached."""
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
+        if self.reason == UNCHECKED and outcome.blame in (PROXY, MISS):
+            self.reason = outcome.reason
         if outcome.blame is PROXY:
             return self._count_down(outcome.reason, now, draw, others_work=reached_at > self.down_at)
         if outcome.blame is UNFIT:

@@ -190,6 +190,8 @@ end
 
 local function record(health, outcome, draw)
   if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
+  local has_failed = outcome.blame == 'proxy' or outcome.blame == 'miss'
+  if health.reason == UNCHECKED and has_failed then health.reason = outcome.reason end
   if outcome.blame == 'proxy' then return count_down(health, outcome.reason, draw) end
   if outcome.blame == 'unfit' then
     health.reason = outcome.reason
