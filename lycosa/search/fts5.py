@@ -45,13 +45,13 @@ class Fts5Index:
     def _open(self) -> None:
         data = self._folder.data
         if self._write:
-            with self._failures("cannot be opened"):
+            with _failures(self.path, "cannot be opened"):
                 self._folder.remove_others()
                 data.mkdir(exist_ok=True)
         elif not (data / FILE).exists():
             raise IndexFailure(f"the index {self.path} is still empty: fill it with `{self.schema.filled_by}`")
-        with self._failures("cannot be opened"):
-            self._writer = _Writer(data / FILE, self.schema) if self._write else None
+        with _failures(self.path, "cannot be opened"):
+            self._writer = _Writer(self.path, data / FILE, self.schema) if self._write else None
             self._reader = _connect(data / FILE, self.schema)
         self._adopted = self._folder.read_at
 
@@ -64,16 +64,13 @@ class Fts5Index:
         return self._folder.analysis
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        with self._failures("does not accept documents"):
-            self._writing().add(entries, new=new)
+        self._writing().add(entries, new=new)
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        with self._failures("does not accept documents"):
-            self._writing().remove(keys)
+        self._writing().remove(keys)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        with self._failures("cannot commit"):
-            self._writing().commit(positions)
+        self._writing().commit(positions)
 
     def positions(self) -> dict[str, int]:
         return dict(self._read("SELECT source, position FROM positions"))
@@ -83,7 +80,7 @@ class Fts5Index:
         order = (
             f"e.{request.sort} {'ASC NULLS LAST' if request.ascending else 'DESC'}" if request.sort else "score DESC"
         )
-        with self._failures("cannot be searched"):
+        with _failures(self.path, "cannot be searched"):
             [(total,)] = self._read(
                 f"SELECT count(*) FROM {matching.source} WHERE {matching.condition}", matching.values
             )
@@ -96,7 +93,7 @@ class Fts5Index:
 
     def has_matches(self, request: SearchRequest, more_than: int = 0) -> bool:
         matching = _Matching(self.schema, request)
-        with self._failures("cannot be searched"):
+        with _failures(self.path, "cannot be searched"):
             found = f"SELECT 1 FROM {matching.source} WHERE {matching.condition} LIMIT {more_than + 1}"
             return len(self._read(found, matching.values)) > more_than
 
@@ -109,7 +106,7 @@ class Fts5Index:
         # CROSS JOIN: otherwise SQLite reads all keywords first, even if few documents match.
         joined = f"({matches}) m CROSS JOIN keywords k ON k.id = m.id" if matching.has_words else "keywords k"
         condition = "TRUE" if matching.has_words else f"k.id IN ({matches})"
-        with self._failures("cannot be searched"):
+        with _failures(self.path, "cannot be searched"):
             counts = self._read(
                 f"SELECT k.value, count(*) FROM {joined} WHERE {condition} AND k.field = ?"
                 " GROUP BY k.value ORDER BY count(*) DESC, k.value LIMIT ?",
@@ -121,7 +118,7 @@ class Fts5Index:
         matching = _Matching(self.schema, request)
         within = ", ".join(f"coalesce(sum(e.{field} >= ? AND e.{field} < ?), 0)" for _ in bounds[1:])
         values = [*chain(*pairwise(bounds)), *matching.values]
-        with self._failures("cannot be searched"):
+        with _failures(self.path, "cannot be searched"):
             [row] = self._read(f"SELECT {within} FROM {matching.source} WHERE {matching.condition}", values)
         return list(row)
 
@@ -132,14 +129,14 @@ class Fts5Index:
         self._writing()
         number = self._folder.marker.generation + 1
         folder = self._folder.generation(number)
-        with self._failures("cannot be rebuilt"):
+        with _failures(self.path, "cannot be rebuilt"):
             self._folder.remove_others()
             folder.mkdir()
-            return Fts5Rebuilt(folder / FILE, self.schema, number)
+            return Fts5Rebuilt(self.path, folder / FILE, self.schema, number)
 
     def adopt(self, rebuilt: object) -> None:
         assert isinstance(rebuilt, Fts5Rebuilt)
-        with self._failures("cannot be replaced"):
+        with _failures(self.path, "cannot be replaced"):
             rebuilt.commit(self.positions())
             rebuilt.close()
             with self._turn:
@@ -163,57 +160,41 @@ class Fts5Index:
         return self._writer
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._turn, self._failures("cannot be read"):
+        with self._turn, _failures(self.path, "cannot be read"):
             if self._folder.stamp() != self._adopted:
                 self._close_files()
                 self._folder.reload()
                 self._open()
             return self._reader.execute(statement, values).fetchall()
 
-    @contextmanager
-    def _failures(self, what: str) -> Iterator[None]:
-        with failures(self.path, what):
-            try:
-                yield
-            except sqlite3.Error as error:
-                raise ValueError(str(error)) from error
-
 
 class _Writer:
-    def __init__(self, path: Path, schema: Schema) -> None:
+    """Writes into a database of the index in the folder `index`. Raises `IndexFailure`."""
+
+    def __init__(self, index: Path, path: Path, schema: Schema) -> None:
+        self._index = index
         self._schema = schema
         self._database = _connect(path, schema)
 
     def add(self, entries: Sequence[IndexEntry], *, new: bool = False) -> None:
-        for entry in entries:
-            if not new:
-                self.remove([entry.key])
-            texts = [entry.texts.get(name, "") for name in self._schema.texts]
-            numbers = [entry.numbers.get(name) for name in self._schema.numbers]
-            row = self._insert("entries", [None, entry.key, entry.stored, *numbers])
-            self._database.execute(
-                f"INSERT INTO words (rowid, {', '.join(self._schema.texts)}) VALUES ({_marks(1 + len(texts))})",
-                [row, *texts],
-            )
-            for field, values in entry.keywords.items():
-                for value in dict.fromkeys(values):
-                    self._insert("keywords", [field, value, row])
+        with _failures(self._index, "does not accept documents"):
+            self._begin()
+            for entry in entries:
+                if not new:
+                    self._remove(entry.key)
+                self._add(entry)
 
     def remove(self, keys: Sequence[str | int]) -> None:
-        self._begin()
-        for key in keys:
-            for (row,) in self._database.execute("SELECT id FROM entries WHERE key = ?", [key]).fetchall():
-                for statement in (
-                    "DELETE FROM words WHERE rowid = ?",
-                    "DELETE FROM keywords WHERE id = ?",
-                    "DELETE FROM entries WHERE id = ?",
-                ):
-                    self._database.execute(statement, [row])
+        with _failures(self._index, "does not accept documents"):
+            self._begin()
+            for key in keys:
+                self._remove(key)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        self._begin()
-        self._database.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
-        self._database.execute("COMMIT")
+        with _failures(self._index, "cannot commit"):
+            self._begin()
+            self._database.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
+            self._database.execute("COMMIT")
 
     def close(self) -> None:
         self._database.close()
@@ -222,16 +203,36 @@ class _Writer:
         if not self._database.in_transaction:
             self._database.execute("BEGIN IMMEDIATE")
 
+    def _add(self, entry: IndexEntry) -> None:
+        texts = [entry.texts.get(name, "") for name in self._schema.texts]
+        numbers = [entry.numbers.get(name) for name in self._schema.numbers]
+        row = self._insert("entries", [None, entry.key, entry.stored, *numbers])
+        self._database.execute(
+            f"INSERT INTO words (rowid, {', '.join(self._schema.texts)}) VALUES ({_marks(1 + len(texts))})",
+            [row, *texts],
+        )
+        for field, values in entry.keywords.items():
+            for value in dict.fromkeys(values):
+                self._insert("keywords", [field, value, row])
+
+    def _remove(self, key: str | int) -> None:
+        for (row,) in self._database.execute("SELECT id FROM entries WHERE key = ?", [key]).fetchall():
+            for statement in (
+                "DELETE FROM words WHERE rowid = ?",
+                "DELETE FROM keywords WHERE id = ?",
+                "DELETE FROM entries WHERE id = ?",
+            ):
+                self._database.execute(statement, [row])
+
     def _insert(self, table: str, values: Sequence[Any]) -> int:
-        self._begin()
         return self._database.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values).lastrowid or 0
 
 
 class Fts5Rebuilt(_Writer):
     """A new generation of an index, to be filled and then adopted."""
 
-    def __init__(self, path: Path, schema: Schema, generation: int) -> None:
-        super().__init__(path, schema)
+    def __init__(self, index: Path, path: Path, schema: Schema, generation: int) -> None:
+        super().__init__(index, path, schema)
         self.generation = generation
 
 
@@ -246,6 +247,15 @@ def _connect(path: Path, schema: Schema) -> sqlite3.Connection:
         *(f"CREATE INDEX by_{name} ON entries ({name})" for name in schema.numbers),
     ]
     return open_database(path, lambda _: None, make)
+
+
+@contextmanager
+def _failures(index: Path, what: str) -> Iterator[None]:
+    with failures(index, what):
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ValueError(str(error)) from error
 
 
 def _marks(count: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import random
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -326,3 +328,32 @@ def test_any_query_is_answered_or_refused_in_one_line(searched):
                 assert shown.count("<b>") == shown.count("</b>")
             plain = html.unescape(re.sub(r"</?b>", "", hit.title_html))
             assert plain == hit.title
+
+
+def fill_up(index: PageIndex) -> None:
+    """Add pages of random numbers, 60 MB in all, and commit each."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for n in range(200):
+        text = " ".join(str(rng.getrandbits(64)) for _ in range(10_000))
+        index.add([Document(f"n{n}", "http://h/", "numbers", text)])
+        index.commit({"numbers": n + 1})
+
+
+@pytest.mark.parametrize("engine", ["fts5", "tantivy"])
+def test_a_full_device_is_reported_and_no_committed_document_is_lost(engine: str, small_device: Path) -> None:
+    path = small_device / "index"
+    index = with_pages(create_pages(engine, path))
+    with pytest.raises(IndexFailure, match="no space left on the device") as caught:
+        fill_up(index)
+    assert "\n" not in str(caught.value)
+    index.close()
+    subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
+    index = create_pages(engine, path)
+    assert index.positions()["items"] == 6
+    assert index.count() == 6 + index.positions().get("numbers", 0)
+    index.add([PAGES[0]._replace(key="more")])
+    index.commit({})
+    assert index.search("gather").total == 3
+    index.close()

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.results import Document
 from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.index_folder import Marker, failures
-from lycosa.search.pages import PageIndex
 from lycosa.search.tantivy import TantivyIndex
 from tests.conftest import PROVE, ROOT
 
@@ -361,48 +360,6 @@ def test_sigterm_leaves_no_lock(tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE_S)
     open_index(tmp_path / "index", write=True).close()
-
-
-@pytest.fixture
-def small_device(tmp_path) -> Iterator[Path]:
-    """A folder with room for 12 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", path], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("needs the right to mount a small file system")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
-
-
-def fill_up(index: PageIndex, rng: random.Random) -> None:
-    for n in range(200):
-        text = " ".join(str(rng.getrandbits(64)) for _ in range(10_000))
-        index.add([Document(f"n{n}", "http://h/", "numbers", text)])
-        index.commit({"numbers": n + 1})
-
-
-def test_full_device_is_reported_and_no_committed_document_is_lost(small_device):
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    path = small_device / "index"
-    fill(path, ONE)
-    index = open_index(path, write=True)
-    with pytest.raises(IndexFailure, match="no space left on the device") as caught:
-        fill_up(index, rng)
-    assert "\n" not in str(caught.value)
-    index.close()
-    subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
-    reopened = open_index(path, write=True)
-    assert reopened.positions()["items"] == 10
-    assert reopened.count() == 1 + reopened.positions().get("numbers", 0)
-    reopened.add([ONE._replace(key="more")])
-    reopened.commit({})
-    assert reopened.search("first").total == 2
-    reopened.close()
 
 
 def test_a_search_while_another_generation_is_adopted_finds_its_documents(tmp_path, monkeypatch):

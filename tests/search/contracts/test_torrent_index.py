@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -173,3 +175,34 @@ def test_an_index_of_another_kind_or_engine_is_refused(tmp_path, engine):
         other = next(each for each in ("fts5", "tantivy") if each != engine)
         with pytest.raises(IndexFailure, match=f"belongs to {engine}, not to {other}"):
             create_index(other, tmp_path, TORRENTS)
+
+
+def rebuild(index: Index, entries: Iterator[IndexEntry]) -> None:
+    rebuilt = index.rebuild()
+    for each in entries:
+        rebuilt.add([each], new=True)
+    index.adopt(rebuilt)
+
+
+def large_entries(count: int) -> Iterator[IndexEntry]:
+    """Yield entries with 200,000 bytes of random numbers each."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for key in range(count):
+        text = " ".join(str(rng.getrandbits(64)) for _ in range(10_000))
+        yield ENTRIES[0]._replace(key=key, texts={"name": text, "files": ""})
+
+
+@pytest.mark.parametrize("engine", ["fts5", "tantivy"])
+def test_a_rebuild_on_a_full_device_is_refused_and_the_index_is_searched_on(engine: str, small_device: Path) -> None:
+    path = small_device / "index"
+    with closing(create_index(engine, path, TORRENTS)) as index:
+        index.add(ENTRIES)
+        index.commit({"scan": 5})
+        with pytest.raises(IndexFailure, match="no space left on the device") as caught:
+            rebuild(index, large_entries(200))
+        assert "\n" not in str(caught.value)
+        assert set(find(index, "show")) == {1, 2, 4}
+    with closing(create_index(engine, path, TORRENTS)) as index:
+        assert set(find(index, "show")) == {1, 2, 4}
