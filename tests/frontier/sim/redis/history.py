@@ -134,6 +134,7 @@ class History(Work):
             worker.paused_until = self.loop.time() + seconds
         elif worker.task and not worker.finished:
             worker.task.cancel()
+            self.loop.call_soon(worker.task.cancel)  # after the first cancellation, a commit goes on
             if worker.number == 0 or self.rng.random() < 0.9:
                 self.loop.call_later(seconds, self.start, worker)
 
