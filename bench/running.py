@@ -6,10 +6,11 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -61,6 +62,52 @@ def kept(folder: Path | None = None) -> Iterator[Path]:
 def bytes_in(folder: Path) -> int:
     """Return the size of all files in a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a process; none if it has ended."""
+    try:
+        lists = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(each) for text in lists for each in text.split()]
+
+
+class MemoryWatch:
+    """While the block runs: the highest memory of this process and its descendants together, as `peak_mb`.
+
+    Memory that several processes share counts once (proportional set size), mapped files included.
+    """
+
+    EVERY_S = 0.5
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.peak_mb = max(self.peak_mb, _memory_mb(os.getpid()))
+            if self._ended.wait(self.EVERY_S):
+                return
+
+
+def _memory_mb(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:  # it has ended
+        return 0.0
+    own = int(text.partition("\nPss:")[2].split()[0]) / 1024
+    return own + sum(_memory_mb(each) for each in children(pid))
 
 
 def progress(line: object) -> None:

@@ -4,8 +4,9 @@ The share of the word of rank r is in proportion to 1/(r + 3), among three milli
 words are in every tenth name, and many words are in a single name only. A fifth of the names is Chinese, half of these
 with Latin words.
 
-To fill the store quickly, torrents share FILE_LISTS lists of files, four files each on average. Everything else is as
-in a crawl: each record is encoded and compressed, and stored in batches with the `put` of the store.
+A torrent has four files on average. Their names repeat the name of the torrent, or have words of their own, drawn in
+the same way, or numbers. As in a crawl, each record is encoded and compressed, and stored in batches with the `put` of
+the store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from functools import cache
 
 from running import progress
 
@@ -23,10 +23,9 @@ from lycosa.search.core.torrent_text import torrent_words
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import Popularity, StoredFile, TorrentRecord
 from lycosa.storage.ports import RecordStore
-from tests.storage.torrents import GROUPS, SYLLABLES, torrent
+from tests.storage.torrents import GROUPS, SYLLABLES
 
 BATCH = 5_000
-FILE_LISTS = 2_000
 WORDS, HAN = 3_000_000, 6_000
 DAYS = 90
 DAY_S = 86_400
@@ -94,14 +93,30 @@ def made(chance: random.Random, number: int, found: int) -> TorrentRecord:
     languages = ("zh",) if CHINESE.search(named) else ("en",) if number % 3 else ()
     facts = ContentFacts(kind, CATEGORIES[kind], chance.choice((0, 720, 1080)), chance.randrange(1960, 2027))
     facts = facts._replace(languages=languages)
-    files = file_lists()[chance.randrange(FILE_LISTS)]
+    files = tuple(StoredFile(path, size(chance)) for path in paths(chance, named, chance.choice(FILES)))
     return TorrentRecord(infohash(number), None, named, files, 1 << 20, found, content=facts)
 
 
-@cache
-def file_lists() -> list[tuple[StoredFile, ...]]:
-    """Return the lists of files that the torrents share."""
-    return [torrent(number, FILES[number % len(FILES)]).files for number in range(FILE_LISTS)]
+def paths(chance: random.Random, named: str, count: int) -> Iterator[str]:
+    """Yield the paths of this many files of a torrent with this name."""
+    if count == 1:
+        yield f"{named}.mkv"
+        return
+    kind = chance.randrange(4)
+    for number in range(1, count + 1):
+        if kind == 0:  # the parts of a series
+            yield f"{named}.E{number:02}.mkv"
+        elif kind == 1:  # photos
+            yield f"{word(drawn_rank(chance, WORDS, 3))}_{chance.randrange(10**6):06}.jpg"
+        elif CHINESE.search(named):
+            yield f"{number:02} {chinese(chance, chance.randrange(2, 8))}.mp4"
+        else:  # tracks, chapters, books
+            yield f"{number:02} - {title(chance, chance.randrange(1, 5))}.flac"
+
+
+def size(chance: random.Random) -> int:
+    """Return the size of a file: from 1 kB to 4 GB, as often up to 2 MB as above."""
+    return int(1000 * 4_000_000 ** chance.random())
 
 
 def infohash(number: int) -> bytes:

@@ -13,7 +13,7 @@ from statistics import mean, quantiles
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from running import Figures
+from running import Figures, children
 from search_corpus import infohash
 
 PAUSE_S = 5.0
@@ -158,9 +158,3 @@ def peak_mb(pid: int) -> float:
     """Return the largest resident set of a process; with children, the sum of theirs."""
     statuses = [Path(f"/proc/{each}/status").read_text() for each in (pid, *children(pid))]
     return sum(int(status.partition("VmHWM:")[2].split()[0]) for status in statuses) / 1024
-
-
-def children(pid: int) -> list[int]:
-    """Return the child processes of a process."""
-    lists = (file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [int(each) for text in lists for each in text.split()]

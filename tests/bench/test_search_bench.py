@@ -53,19 +53,19 @@ def figures(bench):
 @pytest.mark.parametrize(("excess", "holds"), [(0.0, True), (0.1, False)])
 def test_figures_at_their_limits_pass_and_larger_ones_fail(bench, excess, holds):
     at = figures(bench)
-    for kind, most in {"search": 30, "filtered": 80, "facets": 150, "cold": 300}.items():
+    for kind, most in {"search": 30, "filtered": 80, "sized": 80, "recent": 80, "facets": 150, "cold": 300}.items():
         at["tantivy"][kind] = {**AT, "p99": most + excess}
     at["pages"]["home"] |= {"p99": 50 + excess, "bytes": 60_000 + 1000 * excess}
     at["users"]["p99"] = 100 + excess
     at["first_ms"] = 200 + excess
-    assert [each.holds for each in bench.search_load.verdicts(at)] == [holds] * 8
+    assert [each.holds for each in bench.search_load.verdicts(at)] == [holds] * 10
 
 
 def test_a_slow_search_or_page_fails_its_limit_only(bench):
     at = figures(bench)
     at["tantivy"]["search"] = {**AT, "p99": 30.1}
     at["pages"]["detail"] = {**AT, "p99": 50.1}
-    assert [each.holds for each in bench.search_load.verdicts(at)] == [False, *[True] * 3, False, *[True] * 3]
+    assert [each.holds for each in bench.search_load.verdicts(at)] == [False, *[True] * 5, False, *[True] * 3]
 
 
 def test_the_table_has_a_row_for_each_search_and_page(bench):
