@@ -9,7 +9,10 @@ from itertools import accumulate, pairwise
 LATE_S = 0.05
 """The usual maximum time between the start of a request and its arrival at the server."""
 
-LATE_MAX_S = 2.0
+FEW_LATE_S = 0.2
+"""The same in a crawl with few requests, of which a busy machine may delay a third by this time."""
+
+LATE_MAX_S = 5.0
 """The same for a few requests on a busy machine."""
 
 
@@ -18,18 +21,18 @@ def gaps_of(times: Iterable[float]) -> list[float]:
     return [later - earlier for earlier, later in pairwise(sorted(times))]
 
 
-def assert_paced(gaps: Sequence[float], delay_s: float, late_s: float = LATE_S) -> None:
+def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
     """Assert that requests that arrived with these gaps were started with at least this delay.
 
     On a busy machine some requests arrive late, so that the next request seems too soon. Each request is assumed to
     have started so long before its arrival that the requests after it kept their delays. This lateness must be at most
-    `late_s` for nearly all requests, and at most LATE_MAX_S for the others. In a crawl that is too fast, the lateness
-    grows with each request.
+    the delay or FEW_LATE_S for nearly all requests, and at most LATE_MAX_S for the others. In a crawl that is too fast,
+    the lateness grows with each request.
 
     A server that pauses receives the requests of this time together, after it has received nothing at all. Such
     requests count as one.
     """
-    assert_hosts_paced([[*accumulate(gaps, initial=0.0)]], delay_s, late_s)
+    assert_hosts_paced([[*accumulate(gaps, initial=0.0)]], delay_s, max(LATE_S, min(delay_s, FEW_LATE_S)))
 
 
 def assert_hosts_paced(hosts: Iterable[Iterable[float]], delay_s: float, usual_s: float = LATE_S) -> None:

@@ -17,6 +17,7 @@ SLOW = [0.3, 0.31, 0.35]
         SLOW * 9,
         [0.5, 0.1, 0.3],
         [0.9, 0.0, 0.3, 0.3],
+        [0.45, 0.15] * 5,  # half of few requests are late
         [*SLOW * 50, 1.2, 0.01, 0.02, *SLOW * 50],
         [*SLOW, 1.9, 0.0, 0.01, 0.0, 0.0, 0.25, *SLOW],  # the server paused
         [*SLOW, 1.9, 0.0, 0.01, 0.0, 0.0, 0.25, *SLOW, 0.9, 0.0, 0.2, *SLOW],  # twice
@@ -34,7 +35,7 @@ def test_kept_delays_and_late_arrivals_are_accepted(gaps: list[float]) -> None:
         [0.0, 0.6] * 5,  # two at a time
         [*[0.0, 0.6] * 9, *SLOW * 99],
         [*SLOW, *[0.0] * 9, *SLOW * 99],
-        [*SLOW * 9, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [*SLOW * 9, 9.0, *[0.0] * 20],  # more than a server receives after a pause
         [0.0] * 5,
         [*[0.0] * 5, *SLOW * 9],
         [*SLOW, *[0.0] * 5, *SLOW * 9],  # at once, without a pause before
@@ -45,12 +46,6 @@ def test_kept_delays_and_late_arrivals_are_accepted(gaps: list[float]) -> None:
 def test_too_short_delays_are_rejected(gaps: list[float]) -> None:
     with pytest.raises(AssertionError):
         assert_paced(gaps, 0.3)
-
-
-@pytest.mark.parametrize("gaps", [[0.2] * 9, [0.27] * 60, [0.0, 0.6] * 5, [*[0.0] * 5, *SLOW * 9]])
-def test_too_short_delays_are_rejected_with_a_wider_bound_too(gaps: list[float]) -> None:
-    with pytest.raises(AssertionError):
-        assert_paced(gaps, 0.3, late_s=0.2)
 
 
 def hosts(count: int) -> list[list[float]]:

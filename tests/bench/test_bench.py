@@ -159,7 +159,8 @@ sys.exit({code})
 def test_a_peer_that_does_different_work_gives_no_result(bench, tmp_path, monkeypatch, changes, complaint):
     from tests.servers.nginx import serve
 
-    monkeypatch.setattr(bench.race, "LOG_MAX_S", 1.5)
+    if complaint and "differ in" in complaint:  # the log never becomes complete
+        monkeypatch.setattr(bench.race, "LOG_MAX_S", 1.5)
     site = tmp_path / "site"
     site.mkdir()
     for name in ("a.html", "b.html"):

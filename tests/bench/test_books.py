@@ -138,7 +138,8 @@ BOOKS = ["books/book-0.html", "books/book-1.html"]
 )
 def test_a_peer_that_does_different_work_is_detected(bench, tmp_path, monkeypatch, changes, complaint):
     monkeypatch.setattr(bench.books, "LOG_FLUSH", "10ms")
-    monkeypatch.setattr(bench.race, "LOG_MAX_S", 0.5)
+    if complaint and "differ in" in complaint:  # the log never becomes complete
+        monkeypatch.setattr(bench.race, "LOG_MAX_S", 0.5)
     parameters = {"fetched": [LIST, *BOOKS], "written": BOOKS, "price": 1, **changes}
     for key, price in (("peer", 1), ("other", 2)):
         (tmp_path / f"{key}.py").write_text(PEER.format(**{**parameters, "price": price}))

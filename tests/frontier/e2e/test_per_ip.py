@@ -57,7 +57,7 @@ def test_delay_per_ip(hosts, tmp_path):
     for servers in ((one, two), (other,)):  # requests for robots.txt count, too; and no address waits for another
         found = gaps(*servers)
         assert len(found) == 10
-        assert_paced(found, 0.3, late_s=0.2)  # few requests: on a busy machine, a third of them may be this late
+        assert_paced(found, 0.3)
         assert median(found) < 0.3 * 1.5
 
 

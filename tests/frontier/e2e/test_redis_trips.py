@@ -46,7 +46,9 @@ async def joined(
     url: str, crawl: str, policy: Policy, partitions: int = 1, *, name: str = "worker", keep_alive: bool = False
 ) -> RedisFrontier:
     member, more = Membership(name, ""), {"ahead": AHEAD, "keep_alive": keep_alive}
-    return await redis_frontier(url, crawl, policy, member, print, partitions=partitions, **more)  # type: ignore[arg-type]
+    frontier = await redis_frontier(url, crawl, policy, member, print, partitions=partitions, **more)  # type: ignore[arg-type]
+    frontier.session._repaired_at = math.inf  # no reconciliation by wall-clock time
+    return frontier
 
 
 async def wait_until(call: Callable[[], Awaitable[Any]]) -> None:
@@ -150,7 +152,6 @@ def test_an_idle_worker_calls_each_partition_once_per_poll(redis, partitions: in
         frontier = await joined(redis.url, crawl, Policy(robots=False), partitions, keep_alive=True)
         other = await joined(redis.url, crawl, Policy(robots=False), partitions, name="other")
         await frontier.lease(AHEAD, time.time())
-        frontier.session._repaired_at = math.inf  # no reconciliation by wall-clock time
 
         async def poll() -> None:
             for _ in range(10):

@@ -25,13 +25,14 @@ from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import LYCOSA, environment, interrupt, lycosa
+from tests.cli.command import AT_ONCE_S, LYCOSA, PATIENT, environment, interrupt, lycosa
 from tests.conftest import PROVE
 from tests.pace import assert_hosts_paced, gaps_of
 from tests.queues.e2e.members import wait_until
 from tests.servers.misbehaving import running
 from tests.servers.nginx import Nginx, serve
 from tests.servers.redis import redis_cluster, redis_server
+from tests.servers.redis_client import redis_client
 
 pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 
@@ -112,6 +113,7 @@ class Crawl:
     started: float = 0.0
     sizes: dict[int, int] = field(default_factory=dict)
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
+    program: tuple[str, ...] = LYCOSA
 
     @property
     def port(self) -> str:
@@ -125,7 +127,7 @@ class Crawl:
         outputs = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
         commits = ("--commit-acks", str(COMMIT_ACKS))
         self.started, self.sizes[number] = time.time(), self.size(number)
-        command = [*LYCOSA, "worker", "spider.py", *arguments, *outputs, "--crawl-name", self.name, "--no-robots"]
+        command = [*self.program, "worker", "spider.py", *arguments, *outputs, "--crawl-name", self.name, "--no-robots"]
         env = {**environment(), **self.environments.get(number, {})}
         with (self.home / f"{number}.log").open("ab") as log:
             self.workers[number] = subprocess.Popen(
@@ -270,16 +272,20 @@ def test_a_paused_worker_expires_and_joins_again(tmp_path: Path, redis, silent_s
     """After two seconds the other workers get the URLs of the paused worker, which joins again when it continues.
     After a shorter pause it has not expired, and just continues.
     """
-    with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
+    with crawl(tmp_path, redis.url, "--delay", "0.5") as running:
         with running.together(2):
             for number in range(2):
                 running.start(number)
         wait_until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 100 for number in range(2)))
         running.workers[0].send_signal(signal.SIGSTOP)
         time.sleep(silent_s)
+        if silent_s > 2:  # nobody expires while the other worker is paused, too, by a busy machine
+            wait_until(lambda: redis_client(redis.url).zcard(f"lycosa:{{{running.name}.0}}:workers") == 1)
         running.workers[0].send_signal(signal.SIGCONT)
-        running.check(running.wait(), kills=int(silent_s > 2))
-        assert ("this worker rejoins" in (tmp_path / "0.log").read_text()) == (silent_s > 2)
+        ended = running.wait()
+        rejoins = [(tmp_path / f"{number}.log").read_text().count("this worker rejoins") for number in range(2)]
+        running.check(ended, kills=sum(rejoins))
+        assert (rejoins[0] > 0) == (silent_s > 2)
 
 
 def test_a_server_that_lost_its_data_ends_the_workers_with_an_error(tmp_path: Path) -> None:
@@ -310,7 +316,7 @@ def test_workers_of_a_crawl_on_a_cluster_are_killed(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills)
 
 
-RECONNECT_S, LEAVE_S = 10.0, 1.0
+RECONNECT_S, LEAVE_S = 30.0, 1.0
 SHORT_LIMITS = f"""
 import sys
 from lycosa.app.crawl import frontier
@@ -343,6 +349,7 @@ def test_an_unreachable_server_is_waited_for_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["kill", "pause"])
 def test_a_second_interrupt_waits_for_no_server(tmp_path: Path, method: str) -> None:
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.program = PATIENT
         running.start(0)
         worker, log = running.workers[0], tmp_path / "0.log"
         wait_until(lambda: bool(running_items(tmp_path)))
@@ -352,8 +359,8 @@ def test_a_second_interrupt_waits_for_no_server(tmp_path: Path, method: str) -> 
         interrupt(worker)
         interrupted_at = time.monotonic()
         worker.send_signal(signal.SIGINT)
-        assert worker.wait(45.0) == 130, log.read_text()
-        assert time.monotonic() - interrupted_at < 4.5, "two seconds as documented; a single interrupt allows five"
+        assert worker.wait(END_MAX_S) == 130, log.read_text()
+        assert time.monotonic() - interrupted_at < AT_ONCE_S
         assert "Traceback" not in log.read_text()
 
 

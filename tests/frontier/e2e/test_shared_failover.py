@@ -14,7 +14,15 @@ import pytest
 
 from lycosa.queue import Queue
 from tests.conftest import PROVE, need
-from tests.frontier.e2e.test_shared_crawl import END_MAX_S, HOSTS, Crawl, crawl, running_items
+from tests.frontier.e2e.test_shared_crawl import (
+    COMMIT_ACKS,
+    CONCURRENCY,
+    END_MAX_S,
+    HOSTS,
+    Crawl,
+    crawl,
+    running_items,
+)
 from tests.pace import LATE_S
 from tests.queues.e2e.members import wait_until
 from tests.servers.clocks import find_gcc, make_clock
@@ -25,8 +33,10 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 PAGES = 10_000 if PROVE else 600
 BEHIND_S = 0.4
 WORKERS = 2
-DELAY_S = "0.6"
-"""The hosts have six pages each: with a shorter delay a fast machine fetches all of them before a master is killed."""
+DELAY_S = "1.2"
+"""The hosts have six pages each: with a shorter delay all of them are fetched before a master is killed, on a fast
+machine or if this process is paused for some seconds.
+"""
 
 
 def start_workers(running: Crawl, home: Path, items: int) -> None:
@@ -151,8 +161,9 @@ def test_wrong_clocks_do_no_harm(tmp_path: Path) -> None:
         clock.set(3600)
         running.wait()
         assert running.items() == dict.fromkeys(range(PAGES), 1)
-        assert len(running.requests()) == PAGES
+        logs = [(tmp_path / f"{number}.log").read_text() for number in range(WORKERS)]
+        rejoins = sum(log.count("this worker rejoins") for log in logs)
+        assert rejoins <= 1, "a busy machine may pause one worker until it expires"
+        assert len(running.requests()) - PAGES <= rejoins * (CONCURRENCY + COMMIT_ACKS)
         early = [gap for gap in running.gaps() if gap < 0.3 - LATE_S]
         assert len(early) <= HOSTS, "all delays end once, when the clock of Redis jumps forward"
-        for number in range(WORKERS):
-            assert "this worker rejoins" not in (tmp_path / f"{number}.log").read_text()

@@ -155,7 +155,7 @@ def test_this_process_answers_if_the_others_cannot_open_the_site(caplog, capfd) 
 def test_a_process_that_cannot_be_started_is_reported(caplog) -> None:
     async def main() -> None:
         unpicklable = lambda: open_site()  # noqa: E731, PLW0108
-        async with started(1, unpicklable) as client, asyncio.timeout(5):
+        async with started(1, unpicklable) as client, asyncio.timeout(DEADLINE_S):
             while "a process of the site failed" not in caplog.text:
                 assert await client.body() == "own"
                 await asyncio.sleep(0.02)

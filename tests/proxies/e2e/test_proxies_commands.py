@@ -53,7 +53,7 @@ def test_the_results_of_a_check_are_shown_and_saved_in_the_pool(run: Run, tmp_pa
             altering.alters = (b"e", b"3")
             (tmp_path / "list.txt").write_text(f"{good.url}\n{plain.url}\n{altering.url}\n{dead}\n")
             assert (await run("add", "list.txt"))[1] == "4 proxies added\n"
-            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "5", "--json")
+            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "30", "--json")
             assert code == 0, err
             assert err.splitlines()[-1] == "4 checked: 2 work, 1 are not fit, 1 fail"
             assert "hunter2" not in out + err
@@ -95,7 +95,7 @@ def test_the_table_of_a_check_has_aligned_columns(run: Run, tmp_path: Path) -> N
         async with run_judge(None) as judge, proxying() as good:
             (tmp_path / "list.txt").write_text("\n".join([good.url, *(each.format(port) for each in others), long]))
             assert (await run("add", "list.txt"))[0] == 0
-            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "5", "--concurrency", "1")
+            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "30", "--concurrency", "1")
             assert code == 0, err
             return out
 

@@ -103,7 +103,7 @@ def test_a_sweep_queries_nearly_every_node_once_and_rests_for_its_interval(count
     assert len(nodes.asked) >= 0.95 * count
     nodes.run(sweep, 601.0, until=1200.0)
     assert {*nodes.asked.values()} <= {1, 2}
-    assert len(nodes.asked) >= 0.99 * count
+    assert len(nodes.asked) >= 0.97 * count
 
 
 def test_a_node_with_more_infohashes_is_queried_again_in_the_same_sweep_after_its_interval() -> None:

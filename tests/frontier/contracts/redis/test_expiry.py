@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import StateError
-from lycosa.frontier.redis.admin import expiry, keyspace
+from lycosa.frontier.redis.admin import expiry, keyspace, revival
 from lycosa.frontier.redis.admin import open_crawl as open_crawls
 from lycosa.frontier.redis.admin.expiry import expire_crawl
 from lycosa.frontier.redis.admin.open_crawl import open_crawl
-from lycosa.frontier.redis.admin.revival import MARGIN_S
 from lycosa.frontier.redis.layout import Key
 from lycosa.frontier.redis.worker.session import CRAWLS, key_of
 from tests.frontier.contracts.redis.test_deletion import HOSTS, connected, crawled, joined, keys_with, records
@@ -196,12 +195,16 @@ def test_a_worker_that_joins_while_the_expiry_is_set_keeps_the_crawl(
     asyncio.run(scenario())
 
 
-def test_a_worker_that_comes_too_late_starts_no_half_expired_crawl(redis: Any, partitions: int) -> None:
+def test_a_worker_that_comes_too_late_starts_no_half_expired_crawl(
+    redis: Any, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revival, "MARGIN_S", LONG_S)
+
     async def scenario() -> None:
         name = token_hex(8)
         await crawled(redis.url, name, partitions)
         async with connected(redis.url) as client:
-            await expire_crawl(redis.url, name, MARGIN_S / 2, print)
+            await expire_crawl(redis.url, name, LONG_S / 2, print)
             await client.persist(key_of(name, 0) + Key.META)  # as if the process that sets the expiry had died
             with pytest.raises(StateError, match="has expired"):
                 await joined(redis.url, name, partitions)
