@@ -102,7 +102,7 @@ def query_of(query: str) -> str:
 def test_feeds_meet_their_specifications(site, query):
     """RSS 2.0 and RFC 4287, by the rules of the W3C's feed validator."""
     channel = etree.fromstring(site.get(f"/search.rss?{query}").text.encode()).find("channel")
-    assert [channel.findtext(name) != "" for name in ("title", "link", "description")] == [True] * 3
+    assert all(channel.findtext(name) for name in ("title", "link", "description"))
     for item in channel.findall("item"):
         assert item.findtext("title")
         assert parsedate_to_datetime(item.findtext("pubDate")).utcoffset().total_seconds() == 0
