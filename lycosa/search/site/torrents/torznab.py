@@ -119,7 +119,7 @@ def _request(values: Mapping[str, str], accepted: tuple[str, ...]) -> TorrentReq
     limit, offset = int(_digits(values, "limit") or LIMIT), int(_digits(values, "offset") or 0)
     if offset > OFFSET_MAX:
         raise _Refused(INCORRECT, "offset")
-    fields = {"cat": categories} if categories else {}
+    fields = {"cat": categories, "episode": _episode_alone(values) if "ep" in accepted else ""}
     # Clients poll for new torrents, so all results are sorted by date.
     return TorrentRequest(
         text, fields, "date", limit=min(max(limit, 1), LIMIT_MAX), offset=offset, strict=True, suggests=False
@@ -139,6 +139,19 @@ def _episode(values: Mapping[str, str]) -> str:
     if part[2]:
         return f"{found[1]} {int(part[2]):02} {int(part[3]):02}"
     return f"S{int(found[1]):02}E{int(part[1]):02}"
+
+
+def _episode_alone(values: Mapping[str, str]) -> str:
+    """Return an episode without a season. It is a filter: most names have it in one word with the season."""
+    episode = values.get("ep", "").strip()
+    if not episode or values.get("season", "").strip():
+        return ""
+    part = _EPISODE.fullmatch(episode)
+    if part is None:
+        raise _Refused(INCORRECT, "ep")
+    if part[2]:  # the day of a daily show, whose year is the season
+        raise _Refused(MISSING, "season")
+    return part[1]
 
 
 def _digits(values: Mapping[str, str], name: str) -> str:

@@ -63,6 +63,9 @@ def test_items_have_known_values_and_leave_out_unknown_ones(site):
         ("t=tvsearch&q=great+show&season=1", [1, 0]),
         ("t=tvsearch&q=great+show&season=2", []),
         ("t=tvsearch&season=1&ep=1", [0]),
+        ("t=tvsearch&q=great+show&ep=2", [1]),
+        ("t=tvsearch&q=great+show&season=&ep=E03", []),
+        ("t=search&q=great+show&ep=2", [1, 0]),
         ("t=search&q=great+show&cat=5000", [1, 0]),
         ("t=search&q=great+show&cat=2000", []),
         ("t=search&cat=5000&limit=1&offset=1", [1]),
@@ -89,6 +92,8 @@ def test_searches_of_clients(site, query, found):
         ("t=search&offset=99999", "201"),
         ("t=tvsearch&q=x&season=one", "201"),
         ("t=tvsearch&q=x&season=1&ep=two", "201"),
+        ("t=tvsearch&q=x&ep=two", "201"),
+        ("t=tvsearch&q=x&ep=11/05", "200"),
         ("t=search&q=-only", "201"),
     ],
 )
