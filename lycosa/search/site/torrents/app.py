@@ -8,6 +8,7 @@ page is read from the store for each request, so a takedown takes effect with th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -35,11 +36,14 @@ from lycosa.search.torrents import TorrentSearch
 
 ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/\nDisallow: /torznab/\n"
 COMPRESSED_MIN_BYTES = 1024
+NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
+"""The headers of a response 304."""
 PER_MINUTE, BURST = 240.0, 120
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
 """Paths for programs, which need a key if the site has keys."""
 UNPASSED = ("/admin", "/takedown", "/static/")
 """Paths that are never passed to child processes: administration keeps its long tasks in this process."""
+_TIME_TAKEN = re.compile(rb'<span class="took">[^<]*</span>|"took_ms":[^,]*')
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -143,17 +147,23 @@ def _uncached(answer: Answer) -> Answer:
 
 
 def _conditional(answer: Answer) -> Answer:
-    """Make clients revalidate a cached response before each use, since takedowns change it."""
+    """Make clients revalidate a cached response before each use, since takedowns change it. The tag leaves out the time
+    that a search took."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)
         if response.status_code != 200:
             return response
-        tag = f'W/"{hashlib.blake2b(response.body, digest_size=12).hexdigest()}"'
-        headers = {"etag": tag, "cache-control": "no-cache", "x-robots-tag": "noindex"}
-        if tag in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        response.headers.update(headers)
-        return response
+        digest = hashlib.blake2b(_TIME_TAKEN.sub(b"", response.body), digest_size=12).hexdigest()
+        response.headers.update({"etag": f'W/"{digest}"', "cache-control": "no-cache", "x-robots-tag": "noindex"})
+        return _not_modified(response) if f'"{digest}"' in request.headers.get("if-none-match", "") else response
 
     return respond
+
+
+def _not_modified(response: Response) -> Response:
+    """Return the response 304, with the headers that the whole response has for caches (RFC 9110 §15.4.5)."""
+    headers = {name: response.headers[name] for name in NOT_MODIFIED if name in response.headers}
+    if len(response.body) >= COMPRESSED_MIN_BYTES:
+        headers["vary"] = ", ".join(filter(None, [headers.get("vary"), "Accept-Encoding"]))
+    return Response(status_code=304, headers=headers)

@@ -72,13 +72,28 @@ def test_a_site_below_a_path_links_to_itself(tmp_path):
         assert server.get("/search?q=show").status == 404
 
 
-def test_an_unchanged_answer_is_not_sent_again(site):
-    first = site.get("/search?q=common&page=2")
-    assert first.headers["cache-control"] == "no-cache"
-    path = "/api/torrents/" + HASHES[0]
-    tag = site.get(path).headers["etag"]
-    again = site.request("GET", path, If_None_Match=tag)
-    assert (again.status, again.text, again.headers["etag"]) == (304, "", tag)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/search?q=common&page=2",
+        "/search.json?q=common",
+        "/search.csv?q=common",
+        "/search.atom?q=common",
+        "/search.atom?q=zebra",
+        "/api/search?q=common",
+        f"/api/torrents/{HASHES[0]}",
+    ],
+)
+def test_an_unchanged_answer_is_not_sent_again(site, path):
+    first = site.get(path)
+    assert (first.status, first.headers["cache-control"]) == (200, "no-cache")
+    tag = first.headers["etag"]
+    assert site.get(path).headers["etag"] == tag
+    for tags in (tag, f'"a", {tag}', tag.removeprefix("W/")):
+        again = site.request("GET", path, If_None_Match=tags)
+        assert (again.status, again.text) == (304, "")
+        for name in ("etag", "cache-control", "vary"):
+            assert again.headers.get(name) == first.headers.get(name)
     assert site.request("GET", path, If_None_Match='W/"other"').status == 200
 
 
