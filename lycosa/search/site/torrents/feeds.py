@@ -28,6 +28,8 @@ FORMS = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8; header=present",
 }
+STRICT = {"rss", "atom"}
+"""The forms that have only torrents with all words: a feed reader would report the others as new."""
 TORRENT_TYPE = "application/x-bittorrent;x-scheme-handler/magnet"
 COLUMNS = ("infohash", "name", "size_bytes", "files", "found", "seeders", "leechers", "type", "languages", "magnet")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -47,7 +49,7 @@ class TorrentFeeds:
         try:
             params = search_params(request.query_params)
             limit = max(number(request.query_params, "limit", ITEMS, API_LIMIT_MAX), 1)
-            wanted = replace(params.request(), limit=limit, strict=True, suggests=form == "json")
+            wanted = replace(params.request(limit), strict=form in STRICT, suggests=form == "json")
             found = await self._search.search(wanted)
         except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)

@@ -31,9 +31,10 @@ class SearchParams(NamedTuple):
     ascending: bool
     page: int
 
-    def request(self) -> TorrentRequest:
-        offset = (self.page - 1) * PAGE_SIZE
-        return TorrentRequest(self.text, self.fields, self.sort, self.ascending, PAGE_SIZE, offset)
+    def request(self, limit: int = PAGE_SIZE) -> TorrentRequest:
+        """Return the request for the page. `limit` is the number of results on each page."""
+        offset = (self.page - 1) * limit
+        return TorrentRequest(self.text, self.fields, self.sort, self.ascending, limit, offset)
 
     def query(self, **changes: str | int) -> str:
         """Return the parameters for a link, with these changes; "" removes a parameter. Without `page`, the link leads

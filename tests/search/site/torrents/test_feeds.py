@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, urlsplit
@@ -59,6 +60,28 @@ def test_json_of_a_search_has_its_total_and_a_limit_that_is_too_high_is_refused(
     told = json.loads(site.get("/search.json?q=common&limit=3").text)
     assert (told["total"], len(told["torrents"]), told["exact"]) == (45, 3, True)
     assert site.get("/search.rss?limit=101").status == 400
+
+
+def test_json_and_csv_have_the_results_of_the_page_also_if_no_torrent_has_all_words(site):
+    query = "q=great+show+zzzzqq"
+    page = site.get(f"/search?{query}").text
+    assert "No torrent has all of these words" in page
+    shown = re.findall(r'href="/torrent/(\w+)', page)
+    assert set(shown) == set(HASHES[:2])
+    told = json.loads(site.get(f"/search.json?{query}").text)
+    assert (told["partial"], [each["infohash"] for each in told["torrents"]]) == (True, shown)
+    assert [row["infohash"] for row in csv.DictReader(io.StringIO(site.get(f"/search.csv?{query}").text))] == shown
+    for form in ("rss", "atom"):  # a feed reader would report them as new torrents
+        assert not re.search("<item>|<entry>", site.get(f"/search.{form}?{query}").text)
+
+
+@pytest.mark.parametrize("limit", [10, 20, 30])
+def test_pages_of_exports_are_as_long_as_the_limit(site, limit):
+    def infohashes(query: str) -> list[str]:
+        return [each["infohash"] for each in json.loads(site.get(f"/search.json?q=common&{query}").text)["torrents"]]
+
+    assert infohashes(f"limit={limit}&page=2") == infohashes("limit=100")[limit : 2 * limit]
+    assert site.get(f"/search.json?limit={limit}&page=500").status == (400 if limit > 20 else 200)
 
 
 def test_a_browser_can_use_the_site_as_a_search_engine(site):
