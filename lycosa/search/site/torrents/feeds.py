@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from email.utils import formatdate
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from lycosa.core.errors import BadQuery
 from lycosa.core.units import format_size
 from lycosa.search.site.torrents.params import API_LIMIT_MAX, SearchParams, number, search_params
+from lycosa.search.site.torrents.statistics import DAY_S
 from lycosa.search.site.torrents.views import facts_of_torrent, infohash_hex, iso_time, magnet_uri
 from lycosa.search.torrents import FoundTorrents, TorrentSearch
 from lycosa.storage.core.torrent_record import StoredTorrent
@@ -160,7 +162,8 @@ def _rss(base: str, title: str, params: SearchParams, torrents: Sequence[StoredT
 
 def _atom(base: str, title: str, params: SearchParams, torrents: Sequence[StoredTorrent]) -> str:
     own = f"{base}/search.atom?{params.query()}"
-    newest = max((each.record.discovered for each in torrents), default=0)
+    # The day, for an empty feed: then its tag stays the same until tomorrow.
+    newest = max((each.record.discovered for each in torrents), default=int(time.time()) // DAY_S * DAY_S)
     head = (
         f'{XML}<feed xmlns="http://www.w3.org/2005/Atom"><id>{xml_text(own)}</id>'
         f"<title>{xml_text(_feed_title(title, params))}</title><updated>{iso_time(newest)}</updated>"

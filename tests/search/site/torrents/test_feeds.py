@@ -5,7 +5,7 @@ import importlib.util
 import io
 import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as ET
@@ -39,6 +39,13 @@ def test_atom_of_a_search(site):
     assert [entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")] == [
         f"urn:btih:{infohash}" for infohash in HASHES[1::-1]
     ]
+
+
+def test_an_atom_feed_without_results_was_updated_today(site):
+    feed = ET.fromstring(site.get("/search.atom?q=zebra").text)
+    updated = datetime.fromisoformat(feed.findtext(f"{ATOM}updated"))
+    assert timedelta(0) <= datetime.now(UTC) - updated < timedelta(days=1, minutes=1)
+    assert (updated.hour, updated.minute, updated.second) == (0, 0, 0), "the ETag stays the same until tomorrow"
 
 
 def test_characters_that_xml_forbids_are_left_out(site):
