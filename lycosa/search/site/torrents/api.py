@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,9 @@ from lycosa.search.torrents import SORTS, TorrentSearch
 from lycosa.storage.core.torrent_record import Standing
 
 LIMIT = 20
+ERRORS = (400, 401, 429, 503)
+"""The statuses of errors that every path has."""
+WITH_RETRY_AFTER = (429, 503)
 
 
 class TorrentApi:
@@ -113,25 +117,25 @@ def describe(base: str) -> dict[str, Any]:
         "info": {"title": "Torrent search", "version": __version__},
         "servers": [{"url": base}],
         "paths": {
-            "/api/search": _path("Search", "Found", [400, 401, 503], {**words, **filters, **order, **page}),
-            "/api/counts": _path("Count types and languages", "Counts", [400, 401, 503], {**words, **filters}),
-            "/api/suggest": _path("Complete a word", "Completions", [400, 401, 503], completed),
-            "/api/torrents/{infohash}": _path(
-                "Get a torrent", "TorrentWithFiles", [400, 401, 404, 410, 503], key, infohash
-            ),
+            "/api/search": _path("Search", "Found", ERRORS, {**words, **filters, **order, **page}),
+            "/api/counts": _path("Count types and languages", "Counts", ERRORS, {**words, **filters}),
+            "/api/suggest": _path("Complete a word", "Completions", ERRORS, completed),
+            "/api/torrents/{infohash}": _path("Get a torrent", "TorrentWithFiles", (*ERRORS, 404, 410), key, infohash),
         },
         "components": {"schemas": _SCHEMAS},
     }
 
 
 def _path(
-    summary: str, schema: str, errors: list[int], parameters: dict[str, Any], *required: dict[str, Any]
+    summary: str, schema: str, errors: Sequence[int], parameters: dict[str, Any], *required: dict[str, Any]
 ) -> dict[str, Any]:
     listed = [
         {"name": name, "in": "query", "description": text, "schema": kind} for name, (text, kind) in parameters.items()
     ]
     responses = {"200": _response("Success.", schema)}
     responses |= {str(status): _response("The error, in one line.", "Error") for status in errors}
+    for status in WITH_RETRY_AFTER:
+        responses[str(status)]["headers"] = {"Retry-After": _SECONDS}
     return {"get": {"summary": summary, "parameters": [*required, *listed], "responses": responses}}
 
 
@@ -169,6 +173,7 @@ _TORRENT = {
     "languages": {"type": "array", "items": _STRING},
     "magnet": _STRING,
 }
+_SECONDS = {"description": "Seconds to wait before the next request.", "required": True, "schema": _NUMBER}
 _COUNTS = {"type": "object", "additionalProperties": _NUMBER}
 _SCHEMAS = {
     "Error": _object({"error": _STRING}),

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from lycosa.search.site.torrents.app import BURST
 from tests.conftest import need
-from tests.search.site.torrents.sample_torrents import HASHES
+from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 
 
 def get(site, path: str) -> dict:
@@ -56,6 +57,23 @@ def test_answers_are_as_described(site, path, named, status):
     response = description["paths"][named]["get"]["responses"][str(status)]
     schema = response["content"]["application/json"]["schema"]
     assert matches(json.loads(answer.text), schema, description["components"]["schemas"])
+
+
+def test_the_answer_to_too_many_requests_is_as_described(tmp_path):
+    from_afar = {"X_Forwarded_For": "203.0.113.77"}
+    with torrent_site(tmp_path, per_minute=0.01) as (server, _store, _run):
+        description = get(server, "/api/openapi.json")
+        for _ in range(BURST):
+            server.request("GET", "/robots.txt", **from_afar)
+        for path, methods in description["paths"].items():
+            answer = server.request("GET", path.format(infohash=HASHES[0]), **from_afar)
+            assert answer.status == 429
+            response = methods["get"]["responses"]["429"]
+            schema = response["content"]["application/json"]["schema"]
+            assert matches(json.loads(answer.text), schema, description["components"]["schemas"])
+            for name, header in response["headers"].items():
+                assert matches(int(answer.headers[name.lower()]), header["schema"], {})
+            assert [*response["headers"]] == ["Retry-After"]
 
 
 def test_the_answer_for_a_torrent_lists_its_files_and_has_null_for_unknown_numbers(site):
