@@ -40,7 +40,7 @@ NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
 """The headers of a response 304."""
 PER_MINUTE, BURST = 240.0, 120
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
-"""Paths for programs, which need a key if the site has keys."""
+"""Paths for programs, which need a key if the site has keys. What pages link to stays open, so keys hide no data."""
 UNPASSED = ("/admin", "/takedown", "/static/")
 """Paths that are never passed to child processes: administration keeps its long tasks in this process."""
 _TIME_TAKEN = re.compile(rb'<span class="took">[^<]*</span>|"took_ms":[^,]*')

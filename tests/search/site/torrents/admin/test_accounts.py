@@ -51,7 +51,17 @@ def test_programs_need_a_key_as_soon_as_there_is_one(site):
     assert '<error code="100"' in site.server.get(torznab).text
     assert site.server.get(f"{search}&apikey={key}").status == 200
     assert HASHES[0] in site.server.get(f"{torznab}&apikey={key}").text
-    assert site.server.get("/search?q=show").status == 200, "people need none"
+    assert site.server.get(f"/api/torrents/{HASHES[0]}").status == 401
+    for path in (
+        "/search?",
+        "/search.rss?",
+        "/search.json?",
+        "/search.csv?",
+        f"/torrent/{HASHES[0]}.json?",
+        "/suggest?",
+    ):
+        assert site.server.get(f"{path}q=show").status == 200, "people need none"
+    assert "Pages, feeds, exports (JSON, CSV) and completions never need a key." in session.get("/admin/keys").text
     again = session.post("/admin/keys", name="sonarr", action="add")
     assert (again.status, "Every key needs a name of its own" in again.text) == (400, True)
     session.post("/admin/keys", name="sonarr", action="remove")
