@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -32,8 +32,10 @@ COUNTED = {"type": 10, "language": 12}
 FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes: the index may still have them. From this number on, totals
+"""Maximum number of removed torrents that a search excludes: the index may still have them. From this number on, counts
 are approximate, and neither completions nor other spellings are offered."""
+REFILL_MAX = 1000
+"""Maximum number of matches after a page that are searched for torrents to replace removed ones."""
 COMPLETION_MIN = 2
 COMPLETIONS_TRIED = 3
 """Maximum number of listed words tried per completion: some are only in removed torrents."""
@@ -58,7 +60,7 @@ class TorrentRequest:
 
 class FoundTorrents(NamedTuple):
     """A page of results. `exact` is False if `total` is an estimate, or may count torrents removed after they were
-    indexed.
+    indexed. If it is False and `total` is 0, all of the first matches were removed; others may exist.
 
     `partial`: no torrent has all words; the results have some of them. `suggestion`: if there are few results, another
     spelling of the query that has more; else "".
@@ -71,6 +73,28 @@ class FoundTorrents(NamedTuple):
     exact: bool = True
     partial: bool = False
     suggestion: str = ""
+
+
+class TorrentCount(NamedTuple):
+    """The number of torrents; unless `exact`, with some that were removed."""
+
+    total: int
+    exact: bool = True
+
+
+class RangeCounts(NamedTuple):
+    """The number of torrents in each range; unless `exact`, with some that were removed."""
+
+    counts: list[int]
+    exact: bool = True
+
+
+class _StoredMatches(NamedTuple):
+    """A page of matches that the store has, and the number of all of these matches: an estimate, unless `exact`."""
+
+    total: int
+    torrents: list[StoredTorrent]
+    exact: bool
 
 
 class TorrentSearch:
@@ -89,19 +113,15 @@ class TorrentSearch:
         parsed = self._parse(request.text, request.fields)
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)
-        found = await asyncio.to_thread(self._index.find, wanted)
+        found = await self._find(wanted)
         suggestion = await asyncio.to_thread(self._suggestion, request, found.total, removed)
-        loose = parsed.query.loosened() if parsed.query and not found.total and not request.strict else None
+        has_none = found.exact and not found.total
+        loose = parsed.query.loosened() if parsed.query and has_none and not request.strict else None
         if loose:
-            found = await asyncio.to_thread(self._index.find, wanted._replace(query=loose))
-        ids = [match.key for match in found.page if isinstance(match.key, int)]
-        rows = {row.id: row for row in await self._store.by_id(ids, FILES_READ_MAX)} if ids else {}
-        torrents = [rows[number] for number in ids if number in rows]
-        missing = len(ids) - len(torrents)
-        exact = found.exact and not missing and len(removed) < REMOVED_MAX
+            found = await self._find(wanted._replace(query=loose))
         took_ms = (time.perf_counter() - started) * 1000
-        partial = bool(loose and torrents)
-        return FoundTorrents(found.total - missing, torrents, parsed, took_ms, exact, partial, suggestion)
+        partial = bool(loose and found.torrents)
+        return FoundTorrents(found.total, found.torrents, parsed, took_ms, found.exact, partial, suggestion)
 
     async def count_values(self, request: TorrentRequest, *, exact: bool = False) -> ValueCounts:
         """Return how many results have each value of the counted keywords.
@@ -113,13 +133,11 @@ class TorrentSearch:
         values, counted_all = await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
         return ValueCounts(values, counted_all and len(removed) < REMOVED_MAX)
 
-    async def values_of_all(self) -> dict[str, dict[str, int]]:
-        return (await self.count_values(TorrentRequest(), exact=True)).values
-
-    async def count_ranges(self, field: str, bounds: Sequence[int]) -> list[int]:
+    async def count_ranges(self, field: str, bounds: Sequence[int]) -> RangeCounts:
         """Return the number of torrents in each range, from one bound (included) to the next (excluded)."""
-        wanted = SearchRequest(without=await self._removed())
-        return await asyncio.to_thread(self._index.count_ranges, wanted, field, bounds)
+        removed = await self._removed()
+        counts = await asyncio.to_thread(self._index.count_ranges, SearchRequest(without=removed), field, bounds)
+        return RangeCounts(counts, len(removed) < REMOVED_MAX)
 
     def parsed(self, text: str) -> SearchQuery | None:
         """Parse the words of a query. Return None if it has none, or is invalid."""
@@ -139,6 +157,30 @@ class TorrentSearch:
 
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
         return Highlighter(query, analysis_of(self._index.analysis)) if query else None
+
+    async def _find(self, wanted: SearchRequest) -> _StoredMatches:
+        """Find a page of matches that the store has. If the index may return removed torrents, the page is counted from
+        the first match, so that pages do not overlap."""
+        found = await asyncio.to_thread(self._index.find, wanted)
+        torrents = await self._stored([match.key for match in found.page], FILES_READ_MAX)
+        excludes_all = len(wanted.without) < REMOVED_MAX
+        is_first_of_many = not wanted.offset and found.total > REFILL_MAX
+        if len(torrents) == len(found.page) and (excludes_all or is_first_of_many):
+            return _StoredMatches(found.total, torrents, found.exact and excludes_all)
+        end = wanted.offset + wanted.limit
+        found = await asyncio.to_thread(self._index.find, wanted._replace(offset=0, limit=end + REFILL_MAX))
+        stored = await self._stored([match.key for match in found.page], 0)
+        torrents = await self._stored([each.id for each in stored[wanted.offset : end]], FILES_READ_MAX)
+        if found.exact and len(found.page) == found.total:
+            return _StoredMatches(len(stored), torrents, exact=True)
+        share = len(stored) / max(len(found.page), 1)
+        return _StoredMatches(max(round(found.total * share), len(stored)), torrents, exact=False)
+
+    async def _stored(self, keys: Iterable[str | int], files_max: int) -> list[StoredTorrent]:
+        """Read torrents from the store, in this order, without those that were removed."""
+        ids = [key for key in keys if isinstance(key, int)]
+        rows = {row.id: row for row in await self._store.by_id(ids, files_max)} if ids else {}
+        return [rows[number] for number in ids if number in rows]
 
     def _parse(self, text: str, fields: Mapping[str, str] | None = None) -> TorrentQuery:
         parsed = parse_torrent_query(text, self._now(), fields)
@@ -178,9 +220,10 @@ class TorrentSearch:
         """Return why a torrent may not be stored; None if it may."""
         return await self._store.refusal(infohash, self._now())
 
-    async def count(self) -> int:
+    async def count(self) -> TorrentCount:
         removed = await self._removed()
-        return max(await asyncio.to_thread(self._index.count) - len(removed), 0)
+        indexed = await asyncio.to_thread(self._index.count)
+        return TorrentCount(max(indexed - len(removed), 0), len(removed) < REMOVED_MAX)
 
 
 def _index_request(request: TorrentRequest, parsed: TorrentQuery, removed: tuple[int, ...]) -> SearchRequest:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -29,21 +31,27 @@ def record(number: int) -> TorrentRecord:
     return replace(torrent(number, files=2), name=NAMES[number], discovered=1_780_000_000 + number)
 
 
+Scenario = Callable[[TorrentSearch, MemoryRecordStore], Awaitable[None]]
+
+
+def play(path: Path, records: Sequence[TorrentRecord], scenario: Scenario) -> None:
+    """Play a scenario on an index of these torrents."""
+
+    async def main():
+        store = MemoryRecordStore()
+        await store.put(records, NOW)
+        with closing(Fts5Index(path / "index", TORRENTS, write=True)) as index:
+            with closing(WordCounter(path / "index", TORRENTS)) as words:
+                await TorrentIndexer(index, store, words).catch_up()
+            speller = Speller(WordList(path / "index"))
+            await scenario(TorrentSearch(index, store, lambda: NOW, speller), store)
+
+    asyncio.run(main())
+
+
 @pytest.fixture
 def run(tmp_path):
-    def run(scenario: Callable[[TorrentSearch, MemoryRecordStore], Awaitable[None]]) -> None:
-        async def main():
-            store = MemoryRecordStore()
-            await store.put([record(number) for number in range(len(NAMES))], NOW)
-            with closing(Fts5Index(tmp_path / "index", TORRENTS, write=True)) as index:
-                with closing(WordCounter(tmp_path / "index", TORRENTS)) as words:
-                    await TorrentIndexer(index, store, words).catch_up()
-                speller = Speller(WordList(tmp_path / "index"))
-                await scenario(TorrentSearch(index, store, lambda: NOW, speller), store)
-
-        asyncio.run(main())
-
-    return run
+    return partial(play, tmp_path, [record(number) for number in range(len(NAMES))])
 
 
 async def names(search: TorrentSearch, text: str = "", **options) -> list[str]:
@@ -75,10 +83,59 @@ def test_a_takedown_holds_from_the_next_request_before_the_index_is_updated(run)
             False,
         )
         assert (await search.count_values(TorrentRequest("show"))).values == {"type": {"unknown": 2}, "language": {}}
-        assert await search.count_ranges("found", [0, 2_000_000_000]) == [3]
+        assert await search.count_ranges("found", [0, 2_000_000_000]) == ([3], True)
+        assert await search.count() == (3, True)
         assert await search.get(record(0).infohash_v1) is None
         assert (await search.refusal(record(0).infohash_v1)).standing is Standing.DENIED
         assert await search.refusal(record(1).infohash_v1) is None
+
+    run(scenario)
+
+
+def test_removed_torrents_are_replaced_by_the_next_matches_if_too_many_were_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(torrents, "REMOVED_MAX", 10)
+
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        kept = [f"Thing {number}" for number in range(29, 24, -1)]
+        assert (await search.search(TorrentRequest("thing"))).total == 30
+        await store.deny([torrent(number).infohash_v1 for number in range(5, 25)])  # the search excludes ten of them
+        found = await search.search(TorrentRequest("thing", sort="date", limit=4))
+        assert [each.record.name for each in found.torrents] == kept[:4]
+        assert (found.total, found.exact) == (10, True), "few match, so all are looked up"
+        assert await names(search, "thing", sort="date", limit=4, offset=4) == [
+            *kept[4:],
+            "Thing 4",
+            "Thing 3",
+            "Thing 2",
+        ]
+        assert await names(search, "thing", sort="date", limit=4, offset=8) == ["Thing 1", "Thing 0"]
+        assert (await search.search(TorrentRequest("thing zebra"))).partial
+        assert await search.count() == (20, False)
+        assert await search.count_ranges("found", [0, 2_000_000_000]) == ([20], False)
+        assert not (await search.count_values(TorrentRequest(), exact=True)).exact
+
+        monkeypatch.setattr(torrents, "REFILL_MAX", 4)
+        found = await search.search(TorrentRequest("thing", sort="date", limit=4, offset=4))
+        assert ([each.record.name for each in found.torrents], found.total, found.exact) == (kept[4:], 8, False)
+        await store.deny([torrent(number).infohash_v1 for number in range(25, 30)])
+        found = await search.search(TorrentRequest("thing", sort="date", limit=4))
+        assert (found.torrents, found.total, found.exact, found.partial) == ([], 0, False, False)
+
+    records = [replace(torrent(n), name=f"Thing {n}", discovered=1_780_000_000 + n) for n in range(30)]
+    play(tmp_path, records, scenario)
+
+
+def test_a_torrent_that_is_removed_during_a_search_is_replaced(run, monkeypatch):
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        before = await store.removed(10)
+        await store.deny([record(3).infohash_v1])
+
+        async def removed(_limit: int) -> list[int]:
+            return before
+
+        monkeypatch.setattr(store, "removed", removed)
+        found = await search.search(TorrentRequest(limit=1))
+        assert ([each.record.name for each in found.torrents], found.total, found.exact) == ([NAMES[2]], 3, True)
 
     run(scenario)
 

@@ -53,9 +53,10 @@ class TorrentApi:
     async def counts(self, request: Request) -> Response:
         try:
             wanted = search_params(request.query_params).request()
-            return JSONResponse((await self._search.count_values(wanted, exact=True)).values)
+            counts = await self._search.count_values(wanted, exact=True)
         except BadQuery as failure:
             return JSONResponse({"error": str(failure)}, 400)
+        return JSONResponse({**counts.values, "exact": counts.exact})
 
     async def suggest(self, request: Request) -> Response:
         text = request.query_params.get("q", "")
@@ -77,10 +78,11 @@ class TorrentApi:
 
     async def health(self, request: Request) -> Response:
         try:
-            return JSONResponse({"ok": True, "documents": await self._search.count()})
+            count = await self._search.count()
         except LycosaError as failure:
             self._failures.log(failure)
             return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
+        return JSONResponse({"ok": True, "documents": count.total, "exact": count.exact})
 
     async def documentation(self, request: Request) -> Response:
         return self._pages.page(
@@ -194,6 +196,6 @@ _SCHEMAS = {
             "torrents": {"type": "array", "items": {"$ref": "#/components/schemas/Torrent"}},
         }
     ),
-    "Counts": _object({"type": _COUNTS, "language": _COUNTS}),
+    "Counts": _object({"type": _COUNTS, "language": _COUNTS, "exact": _YES}),
     "Completions": _object({"completions": {"type": "array", "items": _STRING}}),
 }

@@ -1,8 +1,8 @@
 """The torrent site over a `TorrentSearch`. It stores nothing about its visitors except their takedown requests, and
 works without JavaScript.
 
-docs/torrent-search.md describes its paths. /healthz returns {"ok": true, "documents": n}, or 503. Every torrent on a
-page is read from the store for each request, so a takedown takes effect with the next request.
+docs/torrent-search.md describes its paths. /healthz returns {"ok": true, "documents": n, "exact": true}, or 503. Every
+torrent on a page is read from the store for each request, so a takedown takes effect with the next request.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lycosa.search.torrents import TorrentSearch
+from lycosa.search.torrents import TorrentRequest, TorrentSearch
 
 COUNT_EVERY_S = 60.0
 """A request starts a new count if the numbers are older than this."""
@@ -40,7 +40,7 @@ class Day(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """The numbers on the statistics page."""
+    """The numbers on the statistics page. Unless `exact`, they include some torrents that were removed."""
 
     torrents: int
     types: dict[str, int]
@@ -49,6 +49,7 @@ class Numbers(NamedTuple):
     """The newest first."""
     sizes: dict[str, int]
     counted_at: float
+    exact: bool = True
 
 
 class Statistics:
@@ -73,13 +74,24 @@ class Statistics:
     async def _count(self) -> Numbers:
         today = int(time.time()) // DAY_S * DAY_S
         starts = [today + (1 - n) * DAY_S for n in range(DAYS, -1, -1)]
-        count, values, days, sizes = await asyncio.gather(
+        counted = await asyncio.gather(
             self._search.count(),
-            self._search.values_of_all(),
+            self._search.count_values(TorrentRequest(), exact=True),
             self._search.count_ranges("found", starts),
             self._search.count_ranges("size", SIZE_BOUNDS),
         )
-        dated = [Day(time.strftime("%Y-%m-%d", time.gmtime(start)), n) for start, n in zip(starts, days, strict=False)]
-        shown = dict(zip(SIZE_LABELS, sizes, strict=True))
-        self._kept = Numbers(count, values["type"], values["language"], dated[::-1], shown, self._now())
+        torrents, values, days, sizes = counted
+        dated = [
+            Day(time.strftime("%Y-%m-%d", time.gmtime(start)), found)
+            for start, found in zip(starts, days.counts, strict=False)
+        ]
+        self._kept = Numbers(
+            torrents.total,
+            values.values["type"],
+            values.values["language"],
+            dated[::-1],
+            dict(zip(SIZE_LABELS, sizes.counts, strict=True)),
+            self._now(),
+            exact=all(each.exact for each in counted),
+        )
         return self._kept

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from lycosa.search import torrents
 from lycosa.search.site.torrents.app import BURST
 from lycosa.search.torrents import TorrentSearch
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES, torrent_site
@@ -45,6 +46,32 @@ def test_a_takedown_holds_from_the_next_request_everywhere(tmp_path):
         assert "a letter" not in server.get(own[0]).text
         run(store.deny([kept.infohash_v1]))
         assert "Nothing found" in server.get("/search?q=show").text
+
+
+def test_counts_say_about_while_the_index_has_more_removed_torrents_than_a_search_excludes(tmp_path, monkeypatch):
+    monkeypatch.setattr(torrents, "REMOVED_MAX", 10)
+    with torrent_site(tmp_path) as (server, store, run):
+        run(store.deny([record.infohash_v1 for record in SAMPLES[10:]]))
+        for path in ("/", "/statistics"):
+            assert "about 40 torrents" in server.get(path).text
+        assert re.search('Audio</a></th>.*?<td class="number">about 35</td>', server.get("/browse").text, re.DOTALL)
+        counts = json.loads(server.get("/api/counts?q=common").text)
+        assert (counts["type"], counts["exact"]) == ({"audio": 35}, False)
+        assert json.loads(server.get("/healthz").text) == {"ok": True, "documents": 40, "exact": False}
+
+        query = "q=common&sort=date"
+        page = server.get(f"/search?{query}").text
+        assert ("5 results" in page, "about 5 results" in page) == (True, False)
+        told = json.loads(server.get(f"/search.json?{query}").text)
+        assert (told["total"], told["exact"], len(told["torrents"])) == (5, True, 5)
+        assert 'total="5"' in server.get("/torznab/api?t=search&q=common").text
+
+        monkeypatch.setattr(torrents, "REFILL_MAX", 2)
+        page = server.get(f"/search?{query}").text
+        assert ("The first results were removed" in page, "Nothing found" in page) == (True, False)
+        told = json.loads(server.get(f"/search.json?{query}&limit=20").text)
+        assert (told["total"], told["exact"], told["torrents"]) == (0, False, [])
+        assert 'total="0"' in server.get("/torznab/api?t=search&q=common&limit=20").text
 
 
 def test_a_site_below_a_path_links_to_itself(tmp_path):
