@@ -188,7 +188,7 @@ def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
     """P2, P5: its leases expire, bans are remembered, no page is lost."""
 
     async def play(server: Banning) -> None:
-        (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
+        (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 3\n")
         with running(*(Microsocks() for _ in range(4))) as proxies:
             await create_pool(tmp_path / "pool", [proxy.url for proxy in proxies])
             server.ban(
@@ -210,7 +210,7 @@ def test_the_proxies_of_a_killed_crawl_become_free(tmp_path):
         found = [item["url"] for item in items(tmp_path / "items.jsonl")]
         assert_exactly_once(found, urls_of(server))
 
-    playing(play, pages=100, delay_s=DELAY_S)
+    playing(play, pages=200, delay_s=DELAY_S)
 
 
 @pytest.mark.proxies
