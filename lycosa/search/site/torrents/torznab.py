@@ -19,15 +19,24 @@ from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.storage.core.torrent_record import StoredTorrent
 
 LIMIT, LIMIT_MAX = 50, 100
+# fmt: off
 CATEGORIES: Mapping[int, tuple[str, Mapping[int, str]]] = {
-    2000: ("Movies", {2030: "SD", 2040: "HD", 2045: "UHD", 2050: "BluRay", 2060: "3D", 2070: "DVD", 2080: "WEB-DL"}),
+    1000: ("Console", {1050: "XBox 360", 1080: "PS3", 1090: "Other", 1180: "PS4"}),
+    2000: ("Movies", {
+        2020: "Other", 2030: "SD", 2040: "HD", 2045: "UHD", 2050: "BluRay", 2060: "3D", 2070: "DVD", 2080: "WEB-DL",
+    }),
     3000: ("Audio", {3010: "MP3", 3020: "Video", 3030: "Audiobook", 3040: "Lossless", 3050: "Other"}),
     4000: ("PC", {4010: "0day", 4020: "ISO", 4030: "Mac", 4050: "Games", 4060: "Mobile-iOS", 4070: "Mobile-Android"}),
-    5000: ("TV", {5030: "SD", 5040: "HD", 5045: "UHD", 5060: "Sport", 5070: "Anime", 5080: "Documentary"}),
-    6000: ("Adult", {}),
-    7000: ("Books", {7010: "Mags", 7020: "EBook", 7030: "Comics"}),
+    5000: ("TV", {
+        5010: "WEB-DL", 5030: "SD", 5040: "HD", 5045: "UHD", 5050: "Other", 5060: "Sport", 5070: "Anime",
+        5080: "Documentary",
+    }),
+    6000: ("Adult", {6040: "x264", 6045: "UHD", 6070: "Other"}),
+    7000: ("Books", {7010: "Mags", 7020: "EBook", 7030: "Comics", 7040: "Technical"}),
     8000: ("Other", {8010: "Misc"}),
 }
+# fmt: on
+"""The categories of the built-in rules (content.toml), with Newznab's names."""
 SEARCHES = {"search": ("q",), "tvsearch": ("q", "season", "ep"), "movie": ("q", "year")}
 CAPS_NAMES = {"search": "search", "tvsearch": "tv-search", "movie": "movie-search"}
 UNAVAILABLE = {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from email.utils import parsedate_to_datetime
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from lycosa.storage.core.content_facts import OTHER
+from lycosa.storage.rules.rule_files import CONTENT, PACKAGE
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
 
 ATTR = "{http://torznab.com/schemas/2015/feed}attr"
@@ -34,6 +37,19 @@ def test_caps_list_the_supported_searches(site):
     categories = {each.attrib["id"]: [sub.attrib["id"] for sub in each] for each in caps.find("categories")}
     assert "5040" in categories["5000"]
     assert "2040" in categories["2000"]
+
+
+def test_caps_list_every_category_that_items_can_have(site):
+    caps = {int(each.attrib["id"]): each for each in get(site, "t=caps").findall("categories//*")}
+    assert all(each.attrib["name"] for each in caps.values())
+    rules = tomllib.loads((PACKAGE / CONTENT).read_text(encoding="utf-8"))
+    numbers = {OTHER, *(each["number"] for each in rules["category"])}
+    assert sorted((numbers | {number // 1000 * 1000 for number in numbers}) - caps.keys()) == []
+    for parent in get(site, "t=caps").find("categories"):
+        assert {int(each.attrib["id"]) // 1000 * 1000 for each in parent} <= {int(parent.attrib["id"])}
+    attributes = [each.attrib for each in get(site, "t=search").iter(ATTR)]
+    of_items = {int(each["value"]) for each in attributes if each["name"] == "category"}
+    assert {5000, 5040} <= of_items <= caps.keys()
 
 
 def test_the_connection_test_gets_the_newest(site):
