@@ -62,8 +62,11 @@ from lycosa.core.public import public
 class LycosaError(Exception):
     """Something went wrong in Lycosa."""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+    # `values` replace the placeholders in `message`. Both are kept for pages that show the error in another language.
+
+    def __init__(self, message: str = "", **values: object) -> None:
+        self.message, self.values = message or (type(self).__doc__ or "").strip(), values
+        super().__init__(self.message.format(**values) if values else self.message)
 
 
 class UsageError(LycosaError):

@@ -109,7 +109,9 @@ class TorrentSearch:
         started = time.perf_counter()
         check_page(request.limit, request.offset)
         if request.sort not in {"", *SORTS}:
-            raise BadQuery(f"sort {request.sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
+            raise BadQuery(
+                "sort {value!r} is unknown: use one of {known}", value=request.sort[:20], known=", ".join(SORTS)
+            )
         parsed = self._parse(request.text, request.fields)
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)

@@ -88,7 +88,7 @@ def parse_query(query: str, split: Split = words) -> SearchQuery:
     word or exceeds a bound.
     """
     if len(query) > QUERY_MAX:
-        raise BadQuery(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
+        raise BadQuery("the query has {count} characters: use at most {most}", count=len(query), most=QUERY_MAX)
     text = query.translate(_PUNCTUATION)
     if text.count('"') % 2:  # drop the unclosed quotation mark
         head, _, tail = text.rpartition('"')
@@ -97,19 +97,23 @@ def parse_query(query: str, split: Split = words) -> SearchQuery:
     if not parsed.clauses and not parsed.excluded:  # the query consists only of operators, such as OR
         parsed = _parse(text, split, operators=False)
     if not parsed.clauses:
-        raise BadQuery(_explain_no_words(query, parsed))
+        raise _no_words(query, parsed)
     count = sum(len(term.words) for clause in (*parsed.clauses, parsed.excluded) for term in clause)
     if count > QUERY_WORDS_MAX:
-        raise BadQuery(f"the query has {count} words: use at most {QUERY_WORDS_MAX}")
+        raise BadQuery("the query has {count} words: use at most {most}", count=count, most=QUERY_WORDS_MAX)
     return parsed
 
 
 def check_page(limit: int, offset: int) -> None:
     """Raise `BadQuery` if limit or offset is out of bounds."""
     if not 1 <= limit <= LIMIT_MAX:
-        raise BadQuery(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
+        raise BadQuery("limit {limit} is out of range: use 1 to {most}", limit=limit, most=LIMIT_MAX)
     if not 0 <= offset <= OFFSET_MAX:
-        raise BadQuery(f"offset {offset} is out of range: use 0 to {OFFSET_MAX}, and a narrower query beyond that")
+        raise BadQuery(
+            "offset {offset} is out of range: use 0 to {most}, and a narrower query beyond that",
+            offset=offset,
+            most=OFFSET_MAX,
+        )
 
 
 def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
@@ -207,8 +211,10 @@ def _host_and_port(url: str) -> tuple[str, str]:
     return host.strip("."), port
 
 
-def _explain_no_words(query: str, parsed: SearchQuery) -> str:
+def _no_words(query: str, parsed: SearchQuery) -> BadQuery:
     shown = query.strip()[:40]
     if parsed.excluded:
-        return f"the query {shown!r} only excludes words: add a word to search for"
-    return f"the query {shown!r} has no word in it: write at least one" if shown else "the query is empty: write a word"
+        return BadQuery("the query {query!r} only excludes words: add a word to search for", query=shown)
+    if shown:
+        return BadQuery("the query {query!r} has no word in it: write at least one", query=shown)
+    return BadQuery("the query is empty: write a word")

@@ -36,20 +36,21 @@ NUMBERS = {
 }
 KEYWORDS = {"cat": "category", "type": "type", "lang": "language", "language": "language"}
 
+INVALID = "{name} {value!r} is not a valid filter: write "
 EXAMPLES = {
-    "size": ">1GB or size:500MB..2GB",
-    "files": "<=20",
-    "seeders": ">0",
-    "year": "1999",
-    "season": "2",
-    "episode": "5",
-    "resolution": "1080",
-    "cat": "2040",
-    "date": "2026-11 or date:>=2026-11-05",
-    "age": "<7, in days",
-    "type": "video",
-    "lang": "zh",
-    "language": "zh",
+    "size": "size:>1GB or size:500MB..2GB",
+    "files": "files:<=20",
+    "seeders": "seeders:>0",
+    "year": "year:1999",
+    "season": "season:2",
+    "episode": "episode:5",
+    "resolution": "resolution:1080",
+    "cat": "cat:2040",
+    "date": "date:2026-11 or date:>=2026-11-05",
+    "age": "age:<7, in days",
+    "type": "type:video",
+    "lang": "lang:zh",
+    "language": "language:zh",
 }
 
 _FILTER = re.compile(rf"(?<!\S)(?P<field>{'|'.join([*NUMBERS, *KEYWORDS])}):(?P<value>[^\s\"]+)", re.IGNORECASE)
@@ -73,7 +74,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
     Raises `BadQuery` if the text is too long, if `parse_query` refuses the words, or if a value in `fields` is invalid.
     """
     if len(text) > QUERY_MAX:
-        raise BadQuery(f"the query has {len(text)} characters: use at most {QUERY_MAX}")
+        raise BadQuery("the query has {count} characters: use at most {most}", count=len(text), most=QUERY_MAX)
     filters: list[ValueFilter] = []
 
     def take(found: re.Match[str]) -> str:
@@ -112,7 +113,7 @@ def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
 def _required(name: str, value: str, now: float) -> ValueFilter:
     made = _filter(name, value, now)
     if made is None:
-        raise BadQuery(f"{name} {value[:40]!r} is not a valid filter: write {name}:{EXAMPLES[name]}")
+        raise BadQuery(INVALID + EXAMPLES[name], name=name, value=value[:40])
     return made
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
+from lycosa.core.errors import LycosaError
 from lycosa.core.units import format_rough_duration
 from lycosa.search.site.app import counted
 
@@ -31,6 +32,11 @@ class Language:
     def text(self, english: str, **values: object) -> str:
         found = self.texts.get(english, english)
         return found.format(**values) if values else found
+
+    def sentence(self, error: LycosaError) -> str:
+        """Return the message of an error as a sentence."""
+        text = self.text(error.message, **error.values)
+        return text if text.endswith((".", "。")) else f"{text[:1].upper()}{text[1:]}{self.text('.')}"
 
     def count(self, number: int, one: str, many: str = "") -> str:
         """Return a number with its noun: "1 file", "2,345 files"."""

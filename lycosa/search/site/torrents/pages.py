@@ -124,7 +124,8 @@ class TorrentPages:
             wanted = params.request()
             found, counts = await asyncio.gather(self._search.search(wanted), self._counts(params))
         except BadQuery as failure:
-            return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=str(failure))
+            reason = language_of(request).sentence(failure)
+            return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=reason)
         highlighter = self._search.highlighter(found.parsed.query)
         last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
         return self.page(

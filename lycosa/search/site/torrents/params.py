@@ -53,10 +53,10 @@ def search_params(values: QueryParams) -> SearchParams:
     fields = {name: _short(name, values[name].strip()) for name in FIELDS if values.get(name, "").strip()}
     sort = values.get("sort", "")
     if sort not in {"", *SORTS}:
-        raise BadQuery(f"sort {sort[:20]!r} is unknown: use one of {', '.join(SORTS)}")
+        raise BadQuery("sort {value!r} is unknown: use one of {known}", value=sort[:20], known=", ".join(SORTS))
     order = values.get("order", "")
     if order not in ORDERS:
-        raise BadQuery(f"order {order[:20]!r} is unknown: use asc or desc")
+        raise BadQuery("order {value!r} is unknown: use asc or desc", value=order[:20])
     return SearchParams(values.get("q", "").strip(), fields, sort, order == "asc", _page(values))
 
 
@@ -64,7 +64,12 @@ def number(values: QueryParams, name: str, default: int, most: int) -> int:
     """Read a whole number of at most `most`. Raises `BadQuery`."""
     text = values.get(name, "") or str(default)
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= most):
-        raise BadQuery(f"{name} {text[:20]!r} is out of range: write a whole number up to {most}")
+        raise BadQuery(
+            "{name} {value!r} is out of range: write a whole number up to {most}",
+            name=name,
+            value=text[:20],
+            most=most,
+        )
     return int(text)
 
 
@@ -83,12 +88,13 @@ def _page(values: QueryParams) -> int:
         return max(number(values, "page", 1, PAGE_MAX), 1)
     except BadQuery:
         raise BadQuery(
-            f"page {values['page'][:20]!r} does not exist: a search shows up to {PAGE_MAX:,} pages; narrow it with"
-            " more words or filters"
+            "page {value!r} does not exist: a search shows up to {most:,} pages; narrow it with more words or filters",
+            value=values["page"][:20],
+            most=PAGE_MAX,
         ) from None
 
 
 def _short(name: str, value: str) -> str:
     if len(value) > VALUE_MAX:
-        raise BadQuery(f"{name} has {len(value)} characters: use at most {VALUE_MAX}")
+        raise BadQuery("{name} has {count} characters: use at most {most}", name=name, count=len(value), most=VALUE_MAX)
     return value

@@ -144,14 +144,17 @@ class WordIndex(Generic[T]):
     def _add(self, word: str, value: T) -> None:
         parts = words_of(normalized(word))
         if not 1 <= len(parts) <= PARTS_MAX:
-            raise UsageError(f"{word!r} does not have 1 to {PARTS_MAX} parts: a part is letters and digits")
+            raise UsageError(
+                "{word!r} does not have 1 to {most} parts: a part is letters and digits", word=word, most=PARTS_MAX
+            )
         if parts[0] < FIRST_RUN:
             self._by_first.setdefault(parts[0], []).append((tuple(parts[1:]), value))
         elif len(parts) == 1:
             self._inside.setdefault(parts[0], []).append(value)
         else:
             raise UsageError(
-                f"{word!r} begins with Chinese, Japanese or Korean characters: remove the spaces, or use a pattern"
+                "{word!r} begins with Chinese, Japanese or Korean characters: remove the spaces, or use a pattern",
+                word=word,
             )
 
     def _add_hashed(self, word: str, value: T) -> None:

@@ -13,6 +13,7 @@ from lycosa.search.site.torrents.admin.forms import form_of
 from lycosa.search.site.torrents.admin.parts import SAID
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import AdminSession, SiteStore
+from lycosa.search.site.torrents.language import language_of
 from lycosa.search.site.torrents.pages import TorrentPages
 
 NAME_MAX = 60
@@ -40,8 +41,8 @@ class AdminAccounts:
             return await self._users_page(request, session, "There already is an administrator with this name.")
         try:
             hashed = await asyncio.to_thread(hash_password, form.get("password", ""))
-        except UsageError:
-            return await self._users_page(request, session, "A password has 12 to 1,000 characters.")
+        except UsageError as error:
+            return await self._users_page(request, session, language_of(request).sentence(error))
         if action == "add":
             await asyncio.to_thread(self._site.set_password, name, hashed)
             return self._pages.redirect("/admin/users?said=user-added")

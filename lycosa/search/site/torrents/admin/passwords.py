@@ -12,7 +12,7 @@ LENGTH_MIN, LENGTH_MAX = 12, 1000
 def hash_password(password: str) -> str:
     """Return the hash to store. Raises `UsageError` for a password that is too short or too long."""
     if not LENGTH_MIN <= len(password) <= LENGTH_MAX:
-        raise UsageError(f"a password has {LENGTH_MIN} to {LENGTH_MAX:,} characters")
+        raise UsageError("a password has {least} to {most:,} characters", least=LENGTH_MIN, most=LENGTH_MAX)
     return str(_argon2().PasswordHasher().hash(password))
 
 

@@ -141,7 +141,7 @@ class SiteStore:
         """Store a request. Raises `UsageError` if it is undecided, and WAITING_MAX others are, too."""
         [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
         if waiting >= WAITING_MAX and not decision:
-            raise UsageError("too many requests are waiting: try again later")
+            raise UsageError("Too many requests are waiting: try again later.")
         row = [int(now), " ".join(infohashes), reason, contact, decision, int(now) if decision else None]
         self._run("INSERT INTO takedowns VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
 

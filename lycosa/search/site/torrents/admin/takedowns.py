@@ -58,9 +58,8 @@ class Takedowns:
             await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
         try:
             await asyncio.to_thread(self._site.add_takedown, *kept)
-        except UsageError:
-            text = "Too many requests are waiting: try again later."
-            return self._pages.message(request, 503, "Temporarily unavailable", text)
+        except UsageError as error:
+            return self._pages.message(request, 503, "Temporarily unavailable", error.message)
         if decision:
             return self._pages.message(request, 200, "Removed", "The torrents are no longer shown.")
         return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")

@@ -13,6 +13,7 @@ from lycosa.core.errors import UsageError
 from lycosa.search.site.torrents.admin.forms import form_of
 from lycosa.search.site.torrents.admin.parts import SAID, AdminParts, RuleDraft
 from lycosa.search.site.torrents.admin.site_store import AdminSession
+from lycosa.search.site.torrents.language import language_of
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.torrents import TorrentSearch
 
@@ -36,7 +37,7 @@ class Tasks:
         try:
             return self._pages.redirect(await self._change_rules(form))
         except UsageError as error:
-            return await self._rules_page(request, session, form, str(error))
+            return await self._rules_page(request, session, form, language_of(request).sentence(error))
 
     async def index(self, request: Request, session: AdminSession) -> Response:
         if self._rebuild is None:
