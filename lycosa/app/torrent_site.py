@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from lycosa.infra.clock import Clock
 from lycosa.infra.web.site_processes import SiteProcesses
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
-from lycosa.search.site.torrents.admin.passwords import hash_password
+from lycosa.search.site.torrents.admin.passwords import check_name, hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.search.site.torrents.app import build_torrent_site
 from lycosa.search.speller import Speller
@@ -112,11 +112,12 @@ def open_site_store(folder: Path) -> SiteStore:
     return SiteStore(folder.parent / SITE_FILE)
 
 
-def set_admin_password(folder: Path, name: str, password: str) -> None:
+def set_admin_password(folder: Path, name: str, ask_password: Callable[[], str]) -> None:
     """Add an administrator, or change a password. `folder` is the folder of the site's index.
 
     Raises `UsageError`.
     """
-    hashed = hash_password(password)
+    check_name(name)
+    hashed = hash_password(ask_password())
     with closing(open_site_store(folder)) as site:
         site.set_password(name, hashed)

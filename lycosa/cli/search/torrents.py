@@ -139,15 +139,18 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
 
 
 def add_admin(location: Any, index_dir: str | None, name: str) -> int:
-    """Ask for an administrator's password, or read it from the first line of a pipe, and store it."""
+    """Add an administrator, or change a password."""
     from lycosa.app.index_places import local_folder
     from lycosa.app.torrent_search import torrent_index_place
     from lycosa.app.torrent_site import set_admin_password
 
-    if sys.stdin.isatty():
-        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-    else:
-        password = sys.stdin.readline().rstrip("\n")
-    set_admin_password(local_folder(torrent_index_place(location, index_dir), location.state), name, password)
+    set_admin_password(local_folder(torrent_index_place(location, index_dir), location.state), name, _ask_password)
     print(f"{name} can log in at /admin", file=sys.stderr)
     return DONE
+
+
+def _ask_password() -> str:
+    """Ask for a password, or read it from the first line of a pipe."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\n")
+    return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))

@@ -130,6 +130,10 @@ def test_torrents_are_searchable_while_the_crawl_runs(tmp_path):
         (["index", "--state", "nowhere"], "nowhere has no torrents"),
         (["index", "--store", "postgresql://h/d"], "which index? Give --index DIR"),
         (["site", "--state", "state", "--add-admin", "ada"], "a password has 12 to 1,000 characters"),
+        *(
+            (["site", "--state", "state", "--add-admin", name], "cannot be the name of an administrator: write 1 to 60")
+            for name in ("", " eve ", "e" * 61, "a\nb")
+        ),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, message):

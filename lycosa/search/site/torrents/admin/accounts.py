@@ -11,12 +11,12 @@ from starlette.responses import Response
 from lycosa.core.errors import UsageError
 from lycosa.search.site.torrents.admin.forms import form_of
 from lycosa.search.site.torrents.admin.parts import SAID
-from lycosa.search.site.torrents.admin.passwords import hash_password
+from lycosa.search.site.torrents.admin.passwords import NAME_MAX, check_name, hash_password
 from lycosa.search.site.torrents.admin.site_store import AdminSession, SiteStore
 from lycosa.search.site.torrents.language import language_of
 from lycosa.search.site.torrents.pages import TorrentPages
 
-NAME_MAX = 60
+UNKNOWN = "There is no administrator with this name."
 
 
 class AdminAccounts:
@@ -30,16 +30,19 @@ class AdminAccounts:
         if request.method != "POST":
             return await self._users_page(request, session)
         form = await form_of(request)
-        name, action = form.get("name", "").strip()[:NAME_MAX], form.get("action", "")
+        name, action = form.get("name", ""), form.get("action", "")
+        is_known = name in await asyncio.to_thread(self._site.users)
+        if action != "add" and not is_known:
+            return await self._users_page(request, session, UNKNOWN)
         if action == "remove":
             if not await asyncio.to_thread(self._site.remove_user, name):
                 return await self._users_page(request, session, "The last administrator cannot be removed.")
             return self._pages.redirect("/admin/users?said=user-removed")
-        if not name.isprintable() or not name:
-            return await self._users_page(request, session, "Write the name of the administrator.")
-        if action == "add" and name in await asyncio.to_thread(self._site.users):
+        if action == "add" and is_known:
             return await self._users_page(request, session, "There already is an administrator with this name.")
         try:
+            if action == "add":
+                check_name(name)
             hashed = await asyncio.to_thread(hash_password, form.get("password", ""))
         except UsageError as error:
             return await self._users_page(request, session, language_of(request).sentence(error))
@@ -47,7 +50,7 @@ class AdminAccounts:
             await asyncio.to_thread(self._site.set_password, name, hashed)
             return self._pages.redirect("/admin/users?said=user-added")
         if not await asyncio.to_thread(self._site.change_password, name, hashed):
-            return await self._users_page(request, session, "There is no administrator with this name.")
+            return await self._users_page(request, session, UNKNOWN)
         return self._pages.redirect("/admin/users?said=password-changed")
 
     async def keys(self, request: Request, session: AdminSession) -> Response:

@@ -1,4 +1,4 @@
-"""Passwords of administrators: Argon2, from the extra `admin`."""
+"""Names and passwords of administrators. Passwords are hashed with Argon2, from the extra `admin`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ from typing import Any
 
 from lycosa.core.errors import UsageError
 
+NAME_MAX = 60
 LENGTH_MIN, LENGTH_MAX = 12, 1000
+
+
+def check_name(name: str) -> None:
+    """Raise `UsageError` if a new administrator cannot have this name."""
+    if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
+        raise UsageError(
+            "{name!r} cannot be the name of an administrator: write 1 to {most} printable characters, with no space at"
+            " the beginning or end",
+            name=name[:NAME_MAX],
+            most=NAME_MAX,
+        )
 
 
 def hash_password(password: str) -> str:

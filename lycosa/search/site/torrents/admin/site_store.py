@@ -92,12 +92,10 @@ class SiteStore:
         return self._end_sessions(name, "UPDATE users SET password = ? WHERE name = ? RETURNING 1", [hashed, name])
 
     def remove_user(self, name: str) -> bool:
-        """Remove an administrator, and end the administrator's sessions.
-
-        The last administrator is not removed: the result is False.
-        """
+        """Remove an administrator, and end the administrator's sessions. Return False if there is no such
+        administrator, or no other one."""
         query = "DELETE FROM users WHERE name = ? AND (SELECT count(*) FROM users) > 1 RETURNING 1"
-        return self._end_sessions(name, query, [name]) or name not in self.users()
+        return self._end_sessions(name, query, [name])
 
     def users(self) -> list[str]:
         return [name for (name,) in self._run("SELECT name FROM users ORDER BY name")]

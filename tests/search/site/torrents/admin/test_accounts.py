@@ -30,14 +30,26 @@ def test_mistakes_in_accounts_are_explained(site):
     session = session_of(site.server)
     for fields, said in (
         ({"action": "add", "name": "ada", "password": PASSWORD}, "There already is an administrator"),
-        ({"action": "add", "name": " ", "password": PASSWORD}, "Write the name"),
-        ({"action": "add", "name": "a\x00b", "password": PASSWORD}, "Write the name"),
+        ({"action": "add", "name": "", "password": PASSWORD}, "write 1 to 60 printable characters"),
+        ({"action": "add", "name": "a\x00b", "password": PASSWORD}, "write 1 to 60 printable characters"),
+        ({"action": "add", "name": " bob ", "password": PASSWORD}, "with no space at the beginning or end."),
+        ({"action": "add", "name": "b" * 61, "password": PASSWORD}, "cannot be the name of an administrator"),
         ({"action": "add", "name": "bob", "password": "short"}, "12 to 1,000 characters"),
         ({"action": "password", "name": "bob", "password": PASSWORD}, "There is no administrator"),
+        ({"action": "remove", "name": "bob"}, "There is no administrator"),
     ):
         answer = session.post("/admin/users", **fields)
         assert (answer.status, said in answer.text) == (400, True), fields
     assert log_in(site.server, "bob").status == 403
+
+
+def test_administrators_with_names_that_are_no_longer_accepted_can_be_removed(site, run_site, hashed):
+    session = session_of(site.server)
+    for name in ("", " eve ", "e" * 500):
+        run_site.kept.set_password(name, hashed)
+        answer = session.post("/admin/users", action="remove", name=name)
+        assert (answer.status, answer.headers["location"]) == (303, "/admin/users?said=user-removed")
+        assert run_site.kept.users() == ["ada"]
 
 
 def test_programs_need_a_key_as_soon_as_there_is_one(site):
