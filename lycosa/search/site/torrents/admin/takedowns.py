@@ -9,7 +9,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import LycosaError, UsageError
 from lycosa.search.site.torrents.admin.forms import form_of, infohashes_in
 from lycosa.search.site.torrents.admin.parts import SAID, AdminParts
 from lycosa.search.site.torrents.admin.site_store import AdminSession
@@ -45,24 +45,40 @@ class Takedowns:
     async def ask(self, request: Request) -> Response:
         if request.method != "POST":
             return self._form(request, request.query_params.get("infohash", "")[:64])
-        if wait_s := self._each.wait_s(client_of(request)) or self._all.wait_s(ALL_CLIENTS):
-            return self._too_many(request, wait_s)
         form = await form_of(request)
         infohashes, reason = infohashes_in(form.get("infohashes", "")), form.get("reason", "").strip()
         if problem := _problem(infohashes, reason):
             return self._form(request, form.get("infohashes", "")[:10_000], reason[:REASON_MAX], problem)
+        client = client_of(request)
+        if wait_s := self._wait_s(client):
+            return self._too_many(request, wait_s)
         decision = "accepted" if self._options.hide_at_once else ""
         contact = "" if decision else form.get("contact", "").strip()[:CONTACT_MAX]
         kept = (infohashes, reason[:REASON_MAX], contact, decision, time.time())
-        if decision:  # deny first: a crash must not leave an accepted request without effect
-            await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
         try:
+            if decision:  # deny first: a crash must not leave an accepted request without effect
+                await self._store.deny(map(bytes.fromhex, infohashes), reason="a takedown request")
             await asyncio.to_thread(self._site.add_takedown, *kept)
-        except UsageError as error:
+        except LycosaError as error:
+            self._put_back(client)
+            if not isinstance(error, UsageError):
+                raise
             return self._pages.message(request, 503, "Temporarily unavailable", error.message)
         if decision:
             return self._pages.message(request, 200, "Removed", "The torrents are no longer shown.")
         return self._pages.message(request, 202, "Request received", "An administrator will decide on it.")
+
+    def _wait_s(self, client: str) -> float:
+        """Count a request. Return 0 if it is allowed, else the seconds to wait."""
+        if wait_s := self._each.wait_s(client):
+            return wait_s
+        if wait_s := self._all.wait_s(ALL_CLIENTS):
+            self._each.put_back(client)
+        return wait_s
+
+    def _put_back(self, client: str) -> None:
+        self._each.put_back(client)
+        self._all.put_back(ALL_CLIENTS)
 
     async def overview(self, request: Request, session: AdminSession) -> Response:
         takedowns = await asyncio.to_thread(self._site.takedowns)

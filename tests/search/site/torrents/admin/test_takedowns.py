@@ -5,11 +5,13 @@ from __future__ import annotations
 from base64 import b32encode
 from contextlib import closing
 
+from lycosa.search.site.torrents import app
+from lycosa.search.site.torrents.admin import site_store
 from lycosa.search.site.torrents.admin.forms import infohashes_in
 from lycosa.search.site.torrents.admin.parts import AdminOptions
 from lycosa.search.site.torrents.admin.site_store import SiteStore
 from lycosa.search.site.torrents.admin.takedowns import TAKEDOWNS_AT_ONCE
-from tests.search.site.torrents.admin.clients import post, session_of
+from tests.search.site.torrents.admin.clients import FORM, post, session_of
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
 
 
@@ -48,17 +50,32 @@ def test_the_operator_may_hide_torrents_as_soon_as_a_request_arrives(run_site):
     assert (kept.decision, kept.contact) == ("accepted", "")
 
 
-def test_requests_need_an_infohash_and_a_reason_and_are_limited(run_site):
+def test_requests_need_an_infohash_and_a_reason_and_stored_ones_are_limited(run_site, monkeypatch):
     with run_site() as site:
         page = site.server.get(f"/takedown?infohash={HASHES[0]}").text
         assert f">{HASHES[0]}</textarea>" in page
         for fields in ({"infohashes": "none", "reason": "x"}, {"infohashes": HASHES[0], "reason": " "}, {}):
             answer = post(site.server, "/takedown", **fields)
             assert (answer.status, 'role="alert"' in answer.text) == (400, True)
-        statuses = [post(site.server, "/takedown", infohashes=HASHES[0], reason="x") for _ in range(TAKEDOWNS_AT_ONCE)]
-        assert [answer.status for answer in statuses].count(429) == 3
-        assert int(statuses[-1].headers["retry-after"]) > 60
-        assert post(site.server, "/takedown", infohashes="x" * 100_000).status in {413, 429}
+        with monkeypatch.context() as full:
+            full.setattr(site_store, "WAITING_MAX", 0)
+            assert post(site.server, "/takedown", infohashes=HASHES[0], reason="x").status == 503
+        answers = [
+            post(site.server, "/takedown", infohashes=HASHES[0], reason="x") for _ in range(TAKEDOWNS_AT_ONCE + 1)
+        ]
+        assert [answer.status for answer in answers] == [202] * TAKEDOWNS_AT_ONCE + [429]
+        assert int(answers[-1].headers["retry-after"]) > 60
+        assert post(site.server, "/takedown", infohashes="x" * 100_000).status == 413
+        assert post(site.server, "/takedown", infohashes="none", reason="x").status == 400
+        assert len(run_site.kept.takedowns()) == TAKEDOWNS_AT_ONCE
+
+
+def test_invalid_requests_of_other_machines_have_the_limit_of_all_pages(run_site, monkeypatch):
+    monkeypatch.setattr(app, "BURST", 3)
+    with run_site() as site:
+        answers = [site.server.request("POST", "/takedown", X_Forwarded_For="203.0.113.5", **FORM) for _ in range(9)]
+        statuses = [answer.status for answer in answers]
+        assert (statuses[:3], 429 in statuses) == ([400] * 3, True)
 
 
 def test_the_deny_list_is_changed_at_once(site):
