@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from lycosa.cli.dht.records import records_options
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
@@ -17,6 +18,8 @@ from lycosa.core.errors import UsageError
 PORT = 8080
 """The port to try first without --port."""
 PROCESSES_MAX = 64
+FOR_TORRENTS = ("base_path", "processes", "add_admin", "hide_at_once", "keep_requests_days", "admin_over_http")
+"""Parameters that only a torrent site has."""
 
 
 @click.command("site")
@@ -95,6 +98,10 @@ def command(
     from lycosa.app.search import build_search_site, open_index
     from lycosa.cli.serving import Server, listen
 
+    of_torrents = bool(location.state or location.store)
+    if not of_torrents:
+        _refuse_options(FOR_TORRENTS)
+    base = torrents.site_path(base_path)
     if add_admin is not None:
         return torrents.add_admin(location, index_dir, add_admin)
     from lycosa.infra.web.listening import remote_note, stop_note, url_of, without_password
@@ -105,19 +112,25 @@ def command(
     with listening as listener:
         address = listener.getsockname()
         guarded = _guard(address[0], server_names)
-        line = f"Search site: {url_of(address)}/  ({stop_note(remote_note(address[0], access))})"
-        if location.state or location.store:
+        line = f"Search site: {url_of(address)}{base}/  ({stop_note(remote_note(address[0], access))})"
+        if of_torrents:
             options = torrents.SiteOptions(
-                index_dir, title, base_path, hide_at_once, admin_over_http, keep_requests_days, processes
+                index_dir, title, base, hide_at_once, admin_over_http, keep_requests_days, processes
             )
             return torrents.serve_torrents(location, options, listener, line, guarded)
-        if processes > 1:
-            raise UsageError("--processes is for a torrent site: give --state or --store, too")
         with closing(open_index(chosen_index(index_dir))) as index:
             print(line, flush=True)
             server = Server(guarded(build_search_site(index, title)))
             server.run(sockets=[listener])
             return INTERRUPTED if server.interrupted else DONE
+
+
+def _refuse_options(names: Collection[str]) -> None:
+    """Raise `UsageError` if the user gave one of these options of the command."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT:
+            raise UsageError(f"{option.opts[0]} is for a torrent site: give --state or --store, too")
 
 
 def _guard(address: str, names: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -18,7 +18,7 @@ from lycosa.core.units import format_count, format_duration
 REPORT_S = 10.0
 """Seconds between two progress lines of an indexer that follows a store."""
 
-BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+BASE_PATH = re.compile(r"(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._~-]+)*")
 
 
 class IndexOptions(NamedTuple):
@@ -101,11 +101,19 @@ class SiteOptions(NamedTuple):
 
     index_dir: str | None
     title: str
-    base_path: str
+    base: str
     hide_at_once: bool
     admin_over_http: bool
     keep_requests_days: int
     processes: int
+
+
+def site_path(base_path: str) -> str:
+    """Return the path of the site without a slash at the end; "" for the root. Raises `UsageError`."""
+    base = base_path.removesuffix("/")
+    if not BASE_PATH.fullmatch(base):
+        raise UsageError(f"--base-path {base_path}: write a plain path such as /torrents, without . or .. as a part")
+    return base
 
 
 def serve_torrents(location: Any, options: SiteOptions, listener: Any, line: str, guarded: Callable[[Any], Any]) -> int:
@@ -119,14 +127,11 @@ async def _serve(location: Any, options: SiteOptions, listener: Any, line: str, 
     from lycosa.cli.serving import Server
 
     place = torrent_index_place(location, options.index_dir)
-    base = options.base_path.rstrip("/")
-    if base and not BASE_PATH.fullmatch(base):
-        raise UsageError(f"--base-path {options.base_path}: write a path such as /torrents")
     async with open_torrent_site(
         location,
         place,
         options.title,
-        base=base,
+        base=options.base,
         hide_at_once=options.hide_at_once,
         over_http=options.admin_over_http,
         keep_requests_days=options.keep_requests_days,

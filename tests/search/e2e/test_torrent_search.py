@@ -121,10 +121,32 @@ def test_torrents_are_searchable_while_the_crawl_runs(tmp_path):
                 wait_for(address, name, [swarm.torrents[0].v1.hex()], within_s=600.0)
 
 
+def test_the_start_line_names_the_path_of_the_site(folder):
+    assert lycosa("index", "--state", "state", cwd=folder).returncode == 0
+    with serving(folder, "--base-path", "/some/..t/") as (_, address):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/some/\.\.t/", address)
+        assert status(address)[0] == 200
+        assert found(address, "great+show")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["site", "--index", "state/index", "--processes", "2"], "--processes is for a torrent site: give --state or"),
+        *(
+            (["site", "--index", "state/index", *option], f"{option[0]} is for a torrent site: give --state or --store")
+            for option in (
+                ["--processes", "2"],
+                ["--base-path", "/x"],
+                ["--hide-at-once"],
+                ["--keep-requests", "365"],
+                ["--admin-over-http"],
+                ["--add-admin", "ada"],
+            )
+        ),
+        *(
+            (["site", "--state", "state", "--base-path", path], f"--base-path {path}: write a plain path such as")
+            for path in ("/../a", "/a/..", "/./a", "/a//b", "/a/?b", "a")
+        ),
         (["site", "--state", "state"], "state/index does not exist: `lycosa index`"),
         (["site", "--state", "nowhere"], "nowhere has no torrents: is it the --state of a dht crawl?"),
         (["index", "--state", "nowhere"], "nowhere has no torrents"),

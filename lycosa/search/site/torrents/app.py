@@ -34,7 +34,7 @@ from lycosa.search.site.torrents.statistics import Statistics
 from lycosa.search.site.torrents.torznab import Torznab, bad_credentials
 from lycosa.search.torrents import TorrentSearch
 
-ROBOTS = "User-agent: *\nDisallow: /search\nDisallow: /torrent/\nDisallow: /api/\nDisallow: /torznab/\n"
+NOT_FOR_ROBOTS = ("/search", "/torrent/", "/api/", "/torznab/")
 COMPRESSED_MIN_BYTES = 1024
 NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
 """The headers of a response 304."""
@@ -95,7 +95,7 @@ def build_torrent_site(
     paths: list[BaseRoute] = [
         *(Route(path, _conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
         *_admin_routes(administration),
-        Route("/robots.txt", lambda _: PlainTextResponse(ROBOTS)),
+        Route("/robots.txt", lambda _: PlainTextResponse(_robots(base))),
         Route("/favicon.ico", lambda _: pages.redirect("/static/favicon.svg", 301)),
         Mount("/static", StaticFiles(directory=STATIC), name="static"),
     ]
@@ -117,6 +117,10 @@ def build_torrent_site(
     app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free=free, too_many=too_many)
     app.add_middleware(SecurityHeaders)
     return app
+
+
+def _robots(base: str) -> str:
+    return "User-agent: *\n" + "".join(f"Disallow: {base}{path}\n" for path in NOT_FOR_ROBOTS)
 
 
 def _admin_routes(administration: Administration | None) -> list[Route]:

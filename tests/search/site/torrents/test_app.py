@@ -96,6 +96,7 @@ def test_a_site_below_a_path_links_to_itself(tmp_path):
         )
         assert f"{server.url}/some/torrents/torrent/{HASHES[1]}" in server.get("/some/torrents/search.rss?q=show").text
         assert json.loads(server.get("/some/torrents/api/nowhere").text) == {"error": "Not Found"}
+        assert "\nDisallow: /some/torrents/search\n" in server.get("/some/torrents/robots.txt").text
         assert server.get("/search?q=show").status == 404
 
 
@@ -154,7 +155,7 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert site.get("/search.exe?q=show").status == 404
     refused = site.request("POST", "/search")
     assert (refused.status, "This action is not available here" in refused.text) == (405, True)
-    assert "Disallow: /torrent/" in site.get("/robots.txt").text
+    assert "\nDisallow: /torrent/\n" in site.get("/robots.txt").text
 
 
 def test_clients_of_other_machines_are_limited(tmp_path):
