@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from datetime import datetime
 from html import escape
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -33,6 +36,8 @@ from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, check_pag
 from lycosa.search.core.results import Hit
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.site.failure_texts import TEXTS
+from lycosa.search.site.limits import BURST, PER_MINUTE, ClientLimit
+from lycosa.search.site.responses import COMPRESSED_MIN_BYTES, Answer, conditional
 
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
@@ -60,27 +65,42 @@ class Result(NamedTuple):
     lang: str
 
 
-def build_site(index: DocumentIndex, *, title: str = "Lycosa") -> Starlette:
-    """Return the site as an ASGI application. The caller closes the index."""
+def build_site(index: DocumentIndex, *, title: str = "Lycosa", per_minute: float = PER_MINUTE) -> Starlette:
+    """Return the site as an ASGI application. The caller closes the index.
+
+    Each client on another machine may send `per_minute` requests on average, and BURST at once.
+    """
     site = _Site(index, title)
+    answers = {
+        "/": site.home,
+        "/search": site.search,
+        "/api": site.api,
+        "/api/search": site.api_search,
+        "/healthz": site.health,
+    }
     app = Starlette(
         routes=[
-            Route("/", site.home),
-            Route("/search", site.search),
-            Route("/api", site.api),
-            Route("/api/search", site.api_search),
-            Route("/healthz", site.health),
+            *(Route(path, conditional(_in_thread(answer))) for path, answer in answers.items()),
             Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
         exception_handlers={HTTPException: site.http_error, Exception: site.crash},
     )
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free="/static/", too_many=site.too_many)
     app.add_middleware(SecurityHeaders)
     return app
 
 
+def _in_thread(answer: Callable[[Request], Response]) -> Answer:
+    async def respond(request: Request) -> Response:
+        return await run_in_threadpool(answer, request)
+
+    return respond
+
+
 class _Site:
-    """The pages. Calls to the index block, so the server runs these methods in threads."""
+    """The pages. Calls to the index block, so these methods run in threads."""
 
     def __init__(self, index: DocumentIndex, title: str) -> None:
         self._index = index
@@ -153,6 +173,16 @@ class _Site:
             _log.error("%s", failure)
             return JSONResponse({"ok": False, "error": TEXTS[503].line}, 503)
 
+    def too_many(self, request: Request, wait_s: float) -> Response:
+        """Respond to a client that must wait `wait_s` seconds."""
+        seconds = int(wait_s) + 1
+        if request.url.path.startswith("/api/"):
+            response: Response = JSONResponse({"error": TEXTS[429].line.format(seconds=seconds)}, 429)
+        else:
+            response = self._message(429, seconds=seconds)
+        response.headers.update({"retry-after": str(seconds), "cache-control": "no-store"})
+        return response
+
     def http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if request.url.path.startswith("/api/"):
@@ -167,9 +197,9 @@ class _Site:
         _log.error("%s", failure)
         return self._message(503)
 
-    def _message(self, status: int) -> Response:
+    def _message(self, status: int, **values: int) -> Response:
         said = TEXTS.get(status, TEXTS[404])
-        return self._page("message.html", status, heading=said.heading, text=said.text)
+        return self._page("message.html", status, heading=said.heading, text=said.text.format(**values))
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from lycosa.search.core.results import Document
 from lycosa.search.pages import PageIndex
@@ -10,7 +11,7 @@ from lycosa.search.site.app import build_site
 from tests.servers.web_server import Server, running
 
 
-def serving(index: PageIndex, **options: str) -> AbstractContextManager[Server]:
+def serving(index: PageIndex, **options: Any) -> AbstractContextManager[Server]:
     """Serve the search site over this index."""
     return running(build_site(index, **options), lifespan="off")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
 import json
 import random
 import re
@@ -15,6 +17,7 @@ from lycosa.search.core.results import Hit
 from lycosa.search.pages import PageIndex
 from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, duration_text, page_numbers
 from lycosa.search.site.app import _result as result_of
+from lycosa.search.site.limits import BURST
 from tests.search.indexes import create_pages
 from tests.search.site.sample_site import sample_pages, serving
 
@@ -223,6 +226,41 @@ def test_every_response_has_security_headers(site, path):
     assert "unsafe" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/healthz"])
+def test_an_unchanged_response_is_not_sent_again(site, path):
+    first = site.get(path)
+    assert first.headers["cache-control"] == "no-cache"
+    again = site.request("GET", path, If_None_Match=first.headers["etag"])
+    assert (again.status, again.text, again.headers["etag"]) == (304, "", first.headers["etag"])
+    assert "content-security-policy" in again.headers
+    assert site.request("GET", path, If_None_Match='W/"other"').status == 200
+
+
+def test_pages_are_compressed_for_clients_that_accept_it(site):
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+    connection.request("GET", "/search?q=common", headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    assert answer.headers["content-encoding"] == "gzip"
+    assert b"<b>common</b> words" in gzip.decompress(body)
+
+
+def test_clients_of_other_machines_are_limited(tmp_path):
+    from_afar = {"X_Forwarded_For": "203.0.113.77"}
+    with serving(create_pages("fts5", tmp_path / "index"), per_minute=0.01) as server:
+        answers = [server.request("GET", "/api", **from_afar) for _ in range(BURST + 1)]
+        assert [answer.status for answer in answers] == [200] * BURST + [429]
+        assert int(answers[-1].headers["retry-after"]) > 1
+        assert re.search(r"Try again in \d+ s\.", answers[-1].text)
+        assert "content-security-policy" in answers[-1].headers
+        told = server.request("GET", "/api/search?q=x", **from_afar)
+        assert (told.status, "try again in" in json.loads(told.text)["error"]) == (429, True)
+        assert server.request("GET", "/static/site.css", **from_afar).status == 200
+        assert server.request("GET", "/api", X_Forwarded_For="203.0.113.78").status == 200
+        assert server.get("/api").status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/search?q=common", "/search?q=zebra", "/search?q=*", "/api", "/nowhere"])

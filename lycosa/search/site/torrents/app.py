@@ -7,10 +7,6 @@ torrent on a page is read from the store for each request, so a takedown takes e
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Awaitable, Callable
-
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -23,29 +19,23 @@ from lycosa.core.errors import LycosaError
 from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses
 from lycosa.search.site.app import TEMPLATES
+from lycosa.search.site.limits import BURST, PER_MINUTE, ClientLimit
+from lycosa.search.site.responses import COMPRESSED_MIN_BYTES, Answer, conditional
 from lycosa.search.site.torrents.admin.administration import Administration
 from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
 from lycosa.search.site.torrents.failures import Failures
 from lycosa.search.site.torrents.feeds import TorrentFeeds
-from lycosa.search.site.torrents.limits import ClientLimit
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.site.torrents.statistics import Statistics
 from lycosa.search.site.torrents.torznab import Torznab, bad_credentials
 from lycosa.search.torrents import TorrentSearch
 
 NOT_FOR_ROBOTS = ("/search", "/torrent/", "/api/", "/torznab/")
-COMPRESSED_MIN_BYTES = 1024
-NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
-"""The headers of a response 304."""
-PER_MINUTE, BURST = 240.0, 120
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
 """Paths for programs, which need a key if the site has keys. What pages link to stays open, so keys hide no data."""
 UNPASSED = ("/admin", "/takedown", "/static/")
 """Paths that are never passed to child processes: administration keeps its long tasks in this process."""
-_TIME_TAKEN = re.compile(rb'<span class="took">[^<]*</span>|"took_ms":[^,]*')
-
-Answer = Callable[[Request], Awaitable[Response]]
 
 
 def build_torrent_site(
@@ -93,7 +83,7 @@ def build_torrent_site(
         "/healthz": api.health,
     }
     paths: list[BaseRoute] = [
-        *(Route(path, _conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
+        *(Route(path, conditional(_keyed(path, answer, administration))) for path, answer in routes.items()),
         *_admin_routes(administration),
         Route("/robots.txt", lambda _: PlainTextResponse(_robots(base))),
         Route("/favicon.ico", lambda _: pages.redirect("/static/favicon.svg", 301)),
@@ -148,26 +138,3 @@ def _uncached(answer: Answer) -> Answer:
         return response
 
     return respond
-
-
-def _conditional(answer: Answer) -> Answer:
-    """Make clients revalidate a cached response before each use, since takedowns change it. The tag leaves out the time
-    that a search took."""
-
-    async def respond(request: Request) -> Response:
-        response = await answer(request)
-        if response.status_code != 200:
-            return response
-        digest = hashlib.blake2b(_TIME_TAKEN.sub(b"", response.body), digest_size=12).hexdigest()
-        response.headers.update({"etag": f'W/"{digest}"', "cache-control": "no-cache", "x-robots-tag": "noindex"})
-        return _not_modified(response) if f'"{digest}"' in request.headers.get("if-none-match", "") else response
-
-    return respond
-
-
-def _not_modified(response: Response) -> Response:
-    """Return the response 304, with the headers that the whole response has for caches (RFC 9110 §15.4.5)."""
-    headers = {name: response.headers[name] for name in NOT_MODIFIED if name in response.headers}
-    if len(response.body) >= COMPRESSED_MIN_BYTES:
-        headers["vary"] = ", ".join(filter(None, [headers.get("vary"), "Accept-Encoding"]))
-    return Response(status_code=304, headers=headers)

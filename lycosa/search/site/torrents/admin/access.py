@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lycosa.infra.web.listening import is_remote
+from lycosa.search.site.limits import LOOPBACKS, RequestLimit, TooMany, client_of
 from lycosa.search.site.torrents.admin.forms import form_of, has_token
 from lycosa.search.site.torrents.admin.parts import AdminOptions
 from lycosa.search.site.torrents.admin.passwords import is_password
 from lycosa.search.site.torrents.admin.site_store import SESSION_S, AdminSession, SiteStore
-from lycosa.search.site.torrents.limits import LOOPBACKS, RequestLimit, TooMany, client_of
 from lycosa.search.site.torrents.pages import TorrentPages
 
 COOKIE = "lycosa_session"

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lycosa.search.site.limits import TooMany
 from lycosa.search.site.torrents.admin.access import AdminAccess
 from lycosa.search.site.torrents.admin.accounts import AdminAccounts
 from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.admin.takedowns import Takedowns
 from lycosa.search.site.torrents.admin.tasks import Tasks
-from lycosa.search.site.torrents.limits import TooMany
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.search.torrents import TorrentSearch
 

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lycosa.core.errors import LycosaError, UsageError
+from lycosa.search.site.limits import RequestLimit, TooMany, client_of
 from lycosa.search.site.torrents.admin.forms import form_of, infohashes_in
 from lycosa.search.site.torrents.admin.parts import SAID, AdminParts
 from lycosa.search.site.torrents.admin.site_store import AdminSession
-from lycosa.search.site.torrents.limits import RequestLimit, TooMany, client_of
 from lycosa.search.site.torrents.pages import TorrentPages
 from lycosa.storage.core.torrent_record import Standing
 

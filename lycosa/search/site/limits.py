@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lycosa.core.rate_limit import RateLimit
 
 CLIENTS_MAX = 20_000
+PER_MINUTE, BURST = 240.0, 120
+"""Requests that a client on another machine may send to a site: on average, and at once."""
 IPV6_PREFIX = 64
 """Prefix length of the network that providers give a customer. All its addresses count as one client."""
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.requests import Request
 
-from lycosa.search.site.torrents.limits import RequestLimit, client_of
+from lycosa.search.site.limits import RequestLimit, client_of
 
 
 def request(host: str) -> Request:
