@@ -33,7 +33,7 @@ from lycosa.__main__ import main
 sys.exit(main())""",
 )
 """`LYCOSA` with a minute instead of five seconds to stop after an interrupt: so that even on a busy machine a second
-interrupt, which ends it within AT_ONCE_S, can be told from the first.
+interrupt, which ends it within AT_ONCE_S, differs from the first.
 """
 AT_ONCE_S = 30.0
 END_MAX_S = 120.0
