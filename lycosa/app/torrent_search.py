@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
 from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.search.torrent_indexer import RETRY_S, TorrentIndexer
+from lycosa.search.torrent_indexer import IndexFollower, TorrentIndexer
 from lycosa.search.word_list import WordCounter, word_counter
 from lycosa.storage.ports import RecordStore
 
@@ -35,6 +35,8 @@ INDEX = "index"
 PROCESSES = min(4, os.cpu_count() or 1)
 DIVIDED_MIN = 200_000
 """Minimum number of torrents for which several processes fill an index. Starting them takes a second."""
+RETRY_S = 1.0
+"""Pause of a site while a search server does not answer."""
 
 
 def torrent_index_place(location: RecordsLocation, index: str | None) -> IndexPlace:
@@ -68,12 +70,12 @@ def open_torrent_index(
     return open_in_folder(place, schema_of(marker_of(place), TORRENTS, analysis), engine, write=write)
 
 
-async def open_when_available(place: IndexPlace, **options: Any) -> Index:
-    """Open an index of torrents. Try again while its search server does not answer."""
+async def open_when_available(place: IndexPlace) -> Index:
+    """Open an index of torrents to search it. Try again while its search server does not answer."""
     said = ""
     while True:
         try:
-            return await asyncio.to_thread(open_torrent_index, place, **options)
+            return await asyncio.to_thread(open_torrent_index, place)
         except IndexUnavailable as failure:
             if said != str(failure):
                 log.warning("%s; trying again every %.0f s", failure, RETRY_S)
@@ -89,25 +91,23 @@ async def torrent_indexer(
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
     *,
-    waits: bool = False,
     rebuild: bool = False,
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. The indexer is the only writer of the index.
 
-    With `waits`, wait for a search server that does not answer. With `rebuild`, empty a damaged index in a folder.
-    Raises `IndexFailure`, `UsageError`.
+    With `rebuild`, empty a damaged index in a folder. Raises `IndexFailure`, `UsageError`.
     """
     analysis_of(analysis or ())
     options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
     folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
         try:
-            index, words = await _open_for_writing(place, folder, options, waits=waits)
+            index, words = await _open_for_writing(place, folder, options)
         except IndexDamaged:
             if not rebuild or isinstance(place, SphinxAddress):
                 raise
             erase(place, keeps_marker=True)
-            index, words = await _open_for_writing(place, folder, options, waits=waits)
+            index, words = await _open_for_writing(place, folder, options)
         divided = isinstance(index, TantivyIndex) and PROCESSES > 1
         workers = Workers(partial(open_records, location), PROCESSES, DIVIDED_MIN) if divided else None
         indexer = TorrentIndexer(index, store, words, RebuildRequests(folder), workers)
@@ -117,12 +117,19 @@ async def torrent_indexer(
             await indexer.close()
 
 
-async def _open_for_writing(
-    place: IndexPlace, folder: Path, options: dict[str, Any], *, waits: bool
-) -> tuple[Index, WordCounter]:
+def index_follower(
+    store: RecordStore,
+    location: RecordsLocation,
+    place: IndexPlace,
+    say: Callable[[str], None],
+    engine: str | None = None,
+    analysis: tuple[str, ...] | None = None,
+) -> IndexFollower:
+    """Return the follower of an open store. `async with` opens its index."""
+    return IndexFollower(partial(torrent_indexer, store, location, place, engine, analysis), say)
+
+
+async def _open_for_writing(place: IndexPlace, folder: Path, options: dict[str, Any]) -> tuple[Index, WordCounter]:
     """Open an index and its word list."""
-    if waits:
-        index = await open_when_available(place, **options)
-    else:
-        index = await asyncio.to_thread(open_torrent_index, place, **options)
+    index = await asyncio.to_thread(open_torrent_index, place, **options)
     return index, word_counter(folder, index)

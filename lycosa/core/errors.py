@@ -26,7 +26,9 @@
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index cannot be used: it is missing, empty or foreign, for example
     |   |-- IndexUnavailable  the server of the search index does not answer now
+    |   |-- IndexFull         no room left on the device of the index
     |   |-- IndexLocked       another process writes the index
+    |   |-- IndexTaken        another process has opened the index for writing since we did, or has emptied it
     |   |-- IndexDamaged      files of the index are damaged or missing: it must be built again
     |   `-- BadQuery          the query cannot be parsed, or exceeds a limit
     |-- FetchError            a transfer failed; `retry` says whether another attempt can help
@@ -186,8 +188,16 @@ class IndexUnavailable(IndexFailure):
     """The server of the search index does not answer now."""
 
 
+class IndexFull(IndexFailure):
+    """No space left on the device of the index."""
+
+
 class IndexLocked(IndexFailure):
     """Another process writes the index."""
+
+
+class IndexTaken(IndexFailure):
+    """Another process has opened or emptied the index."""
 
 
 class IndexDamaged(IndexFailure):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import IndexDamaged, IndexFailure, IndexLocked
+from lycosa.core.errors import IndexDamaged, IndexFailure, IndexFull, IndexLocked
 from lycosa.infra.disk import is_full
 from lycosa.infra.durable_files import replace_file
 from lycosa.infra.file_locks import lock_file, lock_owner, unlock_and_close
@@ -44,6 +44,8 @@ _DAMAGE = re.compile(
 )
 """What tantivy and SQLite say about damaged files."""
 _DAMAGED_FILE = re.compile(r'(?:filepath: |in file `|FileDoesNotExist\()"(?:[^"]*/)?([^"/]+)"')
+NO_SPACE = ("No space left", "Disk quota exceeded", "database or disk is full")
+"""How the system and SQLite begin when they say that a device is full."""
 REBUILT_BY = {schema.kind: schema.rebuilt_by for schema in (PAGES, TORRENTS)}
 
 
@@ -66,7 +68,8 @@ SEGMENT_BYTES = 50_000_000
 
 @contextlib.contextmanager
 def failures(path: Path, what: str) -> Iterator[None]:
-    """Translate errors of the engine and of the system into `IndexFailure`; `IndexDamaged` for damaged files."""
+    """Translate errors of the engine and of the system into `IndexFailure`: `IndexFull` for a full device,
+    `IndexDamaged` for damaged files."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -78,9 +81,9 @@ def failures(path: Path, what: str) -> Iterator[None]:
         # An error in a thread of tantivy does not state its cause, which may be a full disk. The files that did not fit
         # may already have been removed.
         needed = SEGMENT_BYTES if "thread" in reason else 0
-        is_space = reason.startswith("No space left") or is_full(path, needed)
-        reason = "no space left on the device" if is_space else reason[:1].lower() + reason[1:]
-        raise IndexFailure(f"the index {path} {what}: {reason}") from error
+        if reason.startswith(NO_SPACE) or is_full(path, needed):
+            raise IndexFull(f"the index {path} {what}: no space left on the device") from error
+        raise IndexFailure(f"the index {path} {what}: {reason[:1].lower()}{reason[1:]}") from error
 
 
 def _damage(path: Path, reason: str) -> str:

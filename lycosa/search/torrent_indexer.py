@@ -7,13 +7,13 @@ unacknowledged changes again, which is harmless. Only one process indexes a stor
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, Self, TypeVar
 
-from lycosa.core.errors import IndexUnavailable, LycosaError
+from lycosa.core.errors import IndexFailure, IndexFull, IndexTaken, IndexUnavailable, LycosaError
 from lycosa.search.core.analysis import analysis_of
 from lycosa.search.parallel_build import Workers, fill_parts
 from lycosa.search.ports import DividedIndex, Index, NewIndex
@@ -24,7 +24,6 @@ from lycosa.storage.core.torrent_record import Change
 from lycosa.storage.ports import RecordStore
 
 Result = TypeVar("Result")
-log = logging.getLogger(__name__)
 
 BATCH = 2_000
 """Number of rows read at once."""
@@ -32,8 +31,10 @@ COMMIT_ROWS = 100_000
 """Number of rows between two commits of the first fill."""
 POLL_S = 1.0
 """Pause if the store has no changes."""
-RETRY_S = 5.0
-"""Pause while a search server does not answer."""
+RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
+"""Pauses before the index is opened again after a failure: each is twice as long as the one before."""
+PASSING = (IndexUnavailable, IndexFull)
+"""Failures that may end without a change of the command."""
 SCANNED = "torrents"
 """Name of a position in the index: the id of the last row that the first fill has indexed, and COMPLETE afterwards."""
 COMPLETE = 2**62
@@ -59,20 +60,6 @@ class TorrentIndexer:
         self._executor = ThreadPoolExecutor(1, "indexer")  # one thread: a call waits until a cancelled call ends
         self.indexed = 0
         """Number of rows added, replaced or removed."""
-
-    async def run(self) -> None:
-        """Follow the store until cancelled. Retries while a search server does not answer."""
-        said = ""
-        while True:
-            try:
-                pause_s = 0.0 if await self.catch_up() else POLL_S
-                said = ""
-            except IndexUnavailable as failure:
-                if said != str(failure):
-                    log.warning("%s; trying again every %.0f s", failure, RETRY_S)
-                said, pause_s = str(failure), RETRY_S
-            if pause_s:
-                await asyncio.sleep(pause_s)
 
     async def catch_up(self) -> int:
         """Index all changes of the store. Return the number of rows changed."""
@@ -210,6 +197,91 @@ class TorrentIndexer:
         self._index.commit(positions)
         if self._words:
             self._words.commit()
+
+
+class IndexFollower:
+    """Follows a store with an index that may fail: opens the index again until it works, and goes on where it stopped.
+
+    `opening` opens the indexer. `say` gets a message when the index fails in another way than before, and when it works
+    again.
+    """
+
+    def __init__(
+        self, opening: Callable[[], AbstractAsyncContextManager[TorrentIndexer]], say: Callable[[str], None]
+    ) -> None:
+        self._opening, self._say = opening, say
+        self._indexer: TorrentIndexer | None = None
+        self._opened = AsyncExitStack()
+        self._indexed = 0
+        self._failures = set[object]()
+
+    @property
+    def indexed(self) -> int:
+        """Number of rows added, replaced or removed."""
+        return self._indexed + (self._indexer.indexed if self._indexer else 0)
+
+    async def __aenter__(self) -> Self:
+        """Open the index. Raises a failure that cannot end by itself."""
+        try:
+            await self._open()
+        except PASSING as failure:
+            self._report(failure)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def run(self) -> None:
+        """Follow the store until cancelled. Raises `IndexTaken`, and the errors of the store."""
+        while True:
+            if not await self.catch_up():
+                await asyncio.sleep(POLL_S)
+
+    async def catch_up(self) -> int:
+        """Index all changes of the store, however long the index fails. Return the number of rows changed."""
+        before, pause_s = self.indexed, RETRY_MIN_S
+        while True:
+            try:
+                await (await self._open()).catch_up()
+            except IndexTaken:
+                await self._close()
+                raise
+            except IndexFailure as failure:
+                self._report(failure)
+            else:
+                if self._failures:
+                    self._say("the index works again, and has all torrents")
+                    self._failures.clear()
+                return self.indexed - before
+            await self._close()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def finish(self) -> None:
+        """Index the last changes, if the index is open. Say so if the index lacks torrents."""
+        if self._indexer is not None:
+            try:
+                await self._indexer.catch_up()
+                return
+            except IndexFailure as failure:
+                self._say(str(failure))
+        self._say("the index lacks torrents: `lycosa index` adds them")
+
+    async def _open(self) -> TorrentIndexer:
+        if self._indexer is None:
+            self._indexer = await self._opened.enter_async_context(self._opening())
+        return self._indexer
+
+    async def _close(self) -> None:
+        self._indexed, self._indexer = self.indexed, None
+        await self._opened.aclose()
+
+    def _report(self, failure: IndexFailure) -> None:
+        # The texts of a passing failure differ by the call that failed.
+        kind = type(failure) if isinstance(failure, PASSING) else str(failure)
+        if kind not in self._failures:
+            self._failures.add(kind)
+            self._say(f"{failure}; trying again, at least every {RETRY_MAX_S:.0f} s")
 
 
 def _apply(index: NewIndex, analysis: tuple[str, ...], words: WordCounter | None, changes: Sequence[Change]) -> None:

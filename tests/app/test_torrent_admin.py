@@ -12,7 +12,7 @@ import pytest
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
-from lycosa.app.torrent_search import open_torrent_index, torrent_indexer
+from lycosa.app.torrent_search import index_follower, open_torrent_index, torrent_indexer
 from lycosa.core.errors import UsageError
 from lycosa.search.rebuilds import RebuildRequests, TaskProgress
 from lycosa.search.site.torrents.admin.parts import InstalledRule, RuleDraft
@@ -168,12 +168,12 @@ def test_the_index_is_rebuilt_by_a_process_of_its_own_or_by_the_one_that_writes_
     async def run() -> None:
         async with open_records(location, create=True) as store:
             await store.put(RECORDS, NOW)
-            async with torrent_indexer(store, location, folder) as indexer:
-                await indexer.catch_up()
+            async with index_follower(store, location, folder, pytest.fail) as follower:
+                await follower.catch_up()
                 rebuild = IndexProcess(location, folder)
                 assert await rebuild.progress() is None
                 if is_followed:
-                    following = asyncio.ensure_future(indexer.run())
+                    following = asyncio.ensure_future(follower.run())
                     await watch(rebuild)
                     following.cancel()
             if not is_followed:

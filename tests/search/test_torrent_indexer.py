@@ -8,18 +8,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lycosa.app.dht_state import RecordsLocation, open_records
+from lycosa.app.torrent_search import index_follower, open_torrent_index, torrent_indexer
 from lycosa.core.errors import IndexFailure
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.ports import Index
 from lycosa.search.tantivy import TantivyIndex
-from lycosa.search.torrent_indexer import TorrentIndexer
+from lycosa.search.torrent_indexer import IndexFollower, TorrentIndexer
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.search.word_list import WordCounter, WordList
 from lycosa.storage.core.torrent_record import Popularity, StoredFile, TorrentRecord
@@ -161,6 +163,64 @@ def test_an_index_with_another_analysis_is_rebuilt_and_searched_by_it(tmp_path):
 
     asyncio.run(main())
     assert WordList(tmp_path).frequencies(["later"]) == {"later": 1}
+
+
+def fill_up(device: Path) -> Path:
+    """Leave no room on a device. Return a file whose removal makes room."""
+    filler = device / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+@pytest.mark.parametrize("engine", ["fts5", "tantivy"])
+def test_an_index_on_a_full_device_reports_it_once_and_goes_on_when_there_is_room(
+    tmp_path, small_device, engine, monkeypatch
+):
+    monkeypatch.setattr("lycosa.search.torrent_indexer.RETRY_MIN_S", 0.01)
+    monkeypatch.setattr("lycosa.search.torrent_indexer.RETRY_MAX_S", 0.02)
+    location, folder = RecordsLocation(str(tmp_path), None), small_device / "index"
+    said: list[str] = []
+    tries = 0
+
+    async def main() -> None:
+        def opening():
+            nonlocal tries
+            tries += 1
+            return torrent_indexer(store, location, folder, engine)
+
+        async with open_records(location, create=True) as store:
+            filler = fill_up(small_device)
+            async with IndexFollower(opening, said.append) as follower:
+                for number in (1, 2):
+                    await store.put([small(n) for n in range(10 * number)], NOW)
+                    await store.deny([small(number).infohash_v1])
+                    catching_up, tries_before = asyncio.ensure_future(follower.catch_up()), tries
+                    async with asyncio.timeout(60):
+                        while tries < tries_before + 3:  # noqa: ASYNC110  what is waited for has no event
+                            await asyncio.sleep(0.01)
+                    filler.unlink()
+                    await catching_up
+                    filler = fill_up(small_device)
+            with closing(open_torrent_index(folder)) as index:
+                assert indexed(index) == await stored(store)
+
+    asyncio.run(main())
+    assert ["no space left on the device; trying again, at least every" in line for line in said] == [True, False] * 2
+    assert said[1] == said[3] == "the index works again, and has all torrents"
+
+
+def test_a_folder_that_is_no_index_is_refused_at_the_start(tmp_path):
+    location = RecordsLocation(str(tmp_path), None)
+
+    async def main() -> None:
+        async with open_records(location, create=True) as store:
+            with pytest.raises(IndexFailure, match="is not a search index"):
+                async with index_follower(store, location, tmp_path, pytest.fail):
+                    pass
+
+    asyncio.run(main())
 
 
 PROGRAM = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from lycosa.cli.dht.options import NodeOptions, join, node_options, report, requ
 from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY, Number, Size
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import IndexTaken, UsageError
 
 PROFILES = ("home", "server")
 STATE_HELP = "Folder for the torrents, the queue, the rules, the node id and the contacts. Required."
@@ -159,16 +160,27 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
 
 @asynccontextmanager
 async def indexing(opened: Any, location: Any, index_dir: str | None) -> AsyncIterator[None]:
-    """Index the torrents of an open crawl while the block runs. `location` is the location of its torrents."""
+    """Index the torrents of an open crawl while the block runs. `location` is the location of its torrents.
+
+    A failure of the index that can end by itself, or that comes later, does not end the crawl.
+    """
     if index_dir is None:
         yield
         return
-    from lycosa.app.torrent_search import torrent_index_place, torrent_indexer
+    from lycosa.app.torrent_search import index_follower, torrent_index_place
 
-    async with torrent_indexer(opened.store, location, torrent_index_place(location, index_dir)) as indexer:
-        opened.beside.append(indexer.run)
+    place = torrent_index_place(location, index_dir)
+    async with index_follower(opened.store, location, place, report) as follower:
+        opened.beside.append(partial(_follow, follower))
         yield
-        await indexer.catch_up()
+        await follower.finish()
+
+
+async def _follow(follower: Any) -> None:
+    try:
+        await follower.run()
+    except IndexTaken as failure:
+        report(f"{failure}. The crawl goes on without its index")
 
 
 async def _show(monitor: Any) -> None:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from lycosa.cli.dht.options import report
 from lycosa.cli.exit_codes import DONE, INTERRUPTED
-from lycosa.core.errors import IndexUnavailable, UsageError
+from lycosa.core.errors import UsageError
 from lycosa.core.units import format_count, format_duration
 
 REPORT_S = 10.0
@@ -53,38 +54,38 @@ async def _until_signal(work: Any) -> int:
 
 async def _index(location: Any, place: Any, options: IndexOptions, *, follow: bool, rebuild: bool) -> int:
     from lycosa.app.dht_state import open_records
-    from lycosa.app.torrent_search import torrent_indexer
+    from lycosa.app.torrent_search import index_follower, torrent_indexer
 
-    async with (
-        open_records(location) as store,
-        torrent_indexer(
-            store, location, place, options.engine, options.analysis, waits=follow, rebuild=rebuild
-        ) as indexer,
-    ):
-        started = time.monotonic()
-        if rebuild:
-            await indexer.rebuild()
-        try:
-            await indexer.catch_up()
-            _report(place, indexer.indexed, time.monotonic() - started)
-        except IndexUnavailable:
-            if not follow:
-                raise
+    analyzed = (options.engine, options.analysis)
+    async with open_records(location) as store:
+        if rebuild or not follow:
+            async with torrent_indexer(store, location, place, *analyzed, rebuild=rebuild) as indexer:
+                await _catch_up(indexer, place, rebuild=rebuild)
         if follow:
-            await _follow(indexer, place)
+            async with index_follower(store, location, place, report, *analyzed) as follower:
+                await _catch_up(follower, place)
+                await _follow(follower, place)
     return DONE
 
 
-async def _follow(indexer: Any, place: object) -> None:
-    """Index changes, and report, until cancelled. The indexer runs in a task of its own, because a rebuild may take
+async def _catch_up(indexer: Any, place: object, *, rebuild: bool = False) -> None:
+    started = time.monotonic()
+    if rebuild:
+        await indexer.rebuild()
+    await indexer.catch_up()
+    _report(place, indexer.indexed, time.monotonic() - started)
+
+
+async def _follow(follower: Any, place: object) -> None:
+    """Index changes, and report, until cancelled. The follower runs in a task of its own, because a rebuild may take
     longer than the time between two reports."""
-    running = asyncio.ensure_future(indexer.run())
+    running = asyncio.ensure_future(follower.run())
     try:
         while not running.done():
-            before = indexer.indexed
+            before = follower.indexed
             await asyncio.wait([running], timeout=REPORT_S)
-            if indexer.indexed > before:
-                _report(place, indexer.indexed - before, REPORT_S)
+            if follower.indexed > before:
+                _report(place, follower.indexed - before, REPORT_S)
     finally:
         running.cancel()
         await asyncio.wait([running])

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import IndexFailure, IndexTaken
 from lycosa.search.core import sphinxql
 from lycosa.search.core.request import IndexMatch, Matches, SearchRequest, ValueCounts
 from lycosa.search.core.schema import IndexEntry, Schema
@@ -168,12 +168,12 @@ class SphinxIndex:
         return self._server.ask(statement)
 
     def check_writer(self) -> None:
-        """Raise `IndexFailure` if this process is not, or no longer, the writer."""
+        """Raise `IndexFailure` if this process is not the writer, `IndexTaken` if it no longer is."""
         at = self._server.address
         if not self._writer:
             raise IndexFailure(f"the index {at} is not open for writing")
         if self._state(MARKER_ROW)[1:] != (self._writer,):
-            raise IndexFailure(f"the index {at} was opened or emptied by another process: only one may write it")
+            raise IndexTaken(f"the index {at} was opened or emptied by another process: only one may write it")
 
     def _unfilled(self, state: str) -> IndexFailure:
         return IndexFailure(f"the index {self._server.address} {state}: fill it with `{self.schema.filled_by}`")

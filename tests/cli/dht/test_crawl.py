@@ -12,8 +12,9 @@ import pytest
 
 from lycosa.app import torrent_search
 from lycosa.app.dht_state import RecordsLocation, check_store, open_records
-from lycosa.cli.dht.crawl import indexing
-from lycosa.core.errors import IndexFailure, UsageError
+from lycosa.cli.dht.crawl import _follow, indexing
+from lycosa.core.errors import IndexTaken, UsageError
+from lycosa.search import torrent_indexer
 from tests.cli.command import assert_one_line, lycosa
 from tests.servers.ports import closed_port
 from tests.storage.torrents import torrent
@@ -89,7 +90,7 @@ def test_a_crawl_that_cannot_start_removes_no_folder_that_it_did_not_make(tmp_pa
 
 
 def test_a_large_new_index_is_filled_from_the_server_that_has_the_torrents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torrent_search, "DIVIDED_MIN", 2)
     monkeypatch.setattr(torrent_search, "PROCESSES", 2)
@@ -105,5 +106,34 @@ def test_a_large_new_index_is_filled_from_the_server_that_has_the_torrents(
             ):
                 pass
 
-    with pytest.raises(IndexFailure, match=server):  # the processes that fill the index ask the server
-        asyncio.run(run())
+    asyncio.run(run())
+    assert server in capsys.readouterr().err, "the processes that fill the index ask the server"
+
+
+def test_a_crawl_goes_on_while_its_index_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torrent_indexer, "RETRY_MIN_S", 0.001)
+    location, index = RecordsLocation(str(tmp_path), None), f"sphinx://127.0.0.1:{closed_port()}/torrents"
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            crawl = SimpleNamespace(store=store, beside=[])
+            async with indexing(crawl, location, index):
+                following = asyncio.ensure_future(crawl.beside[0]())
+                await asyncio.wait([following], timeout=0.1)
+                assert not following.done()
+                following.cancel()
+
+    asyncio.run(run())
+    fault, lacking = capsys.readouterr().err.splitlines()
+    assert "does not answer (Connection refused): start searchd; trying again" in fault
+    assert lacking == "the index lacks torrents: `lycosa index` adds them"
+
+
+def test_a_crawl_goes_on_without_an_index_that_another_process_has_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    async def taken() -> None:
+        raise IndexTaken("taken")
+
+    asyncio.run(_follow(SimpleNamespace(run=taken)))
+    assert capsys.readouterr().err == "taken. The crawl goes on without its index\n"

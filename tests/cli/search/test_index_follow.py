@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from lycosa.app.dht_state import RecordsLocation, open_records
-from lycosa.app.torrent_search import torrent_indexer
+from lycosa.app.torrent_search import index_follower
 from lycosa.cli.search import torrents
 from lycosa.search.rebuilds import RebuildRequests
 from tests.storage.torrents import torrent
@@ -22,11 +24,11 @@ def test_a_rebuild_may_take_longer_than_the_time_between_two_reports(tmp_path, m
     async def main() -> None:
         async with open_records(location, create=True) as store:
             await store.put([torrent(number, files=2) for number in range(20)], NOW)
-            async with torrent_indexer(store, location, folder) as indexer:
-                await indexer.catch_up()
+            async with index_follower(store, location, folder, pytest.fail) as follower:
+                await follower.catch_up()
                 requests = RebuildRequests(folder)
                 requests.ask()
-                following = asyncio.ensure_future(torrents._follow(indexer, folder))
+                following = asyncio.ensure_future(torrents._follow(follower, folder))
                 async with asyncio.timeout(DEADLINE_S):
                     while requests.is_wanted():  # noqa: ASYNC110 (it is in a file)
                         await asyncio.sleep(0.02)

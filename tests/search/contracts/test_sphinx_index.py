@@ -7,15 +7,15 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
-from lycosa.app import torrent_search
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.search import erase_index, open_index
-from lycosa.core.errors import IndexFailure, IndexUnavailable, UsageError
+from lycosa.app.torrent_search import index_follower
+from lycosa.core.errors import IndexFailure, IndexTaken, IndexUnavailable, UsageError
 from lycosa.search import torrent_indexer
 from lycosa.search.core.query import LooseQuery, SearchQuery, Term
 from lycosa.search.core.request import SearchRequest, ValueFilter
@@ -24,8 +24,8 @@ from lycosa.search.core.schema import PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.pages import PageIndex
 from lycosa.search.sphinx.index import SphinxIndex, erase_sphinx
-from lycosa.search.torrent_indexer import TorrentIndexer
-from lycosa.storage.records.memory import MemoryRecordStore
+from lycosa.search.torrent_indexer import IndexFollower
+from lycosa.storage.ports import RecordStore
 from tests.conftest import need
 from tests.servers.children import suspend
 from tests.servers.sphinx import SPHINX, SphinxProcess, find_sphinx, sphinx_process
@@ -131,52 +131,58 @@ def test_a_search_waits_only_a_while_for_a_server_that_hangs(server, torrents) -
             os.kill(server.pid, signal.SIGCONT)
 
 
-def test_an_indexer_goes_on_when_the_server_is_back(server, torrents, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(torrent_indexer, "POLL_S", 0.01)
-    monkeypatch.setattr(torrent_indexer, "RETRY_S", 0.01)
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110  what is waited for has no event
+            await asyncio.sleep(0.01)
 
-    async def until(condition) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110  what is waited for has no event
-                await asyncio.sleep(0.01)
+
+def test_an_index_follows_when_the_server_is_back_and_reports_each_outage_once(
+    server, torrents, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr(torrent_indexer, "RETRY_MIN_S", 0.01)
+    location, place = RecordsLocation(str(tmp_path), None), server.address("torrents")
+    said: list[str] = []
+
+    async def outage(store: RecordStore, follower: IndexFollower, number: int) -> None:
+        await store.put([torrent(number, files=1)], NOW)
+        catching_up = asyncio.ensure_future(follower.catch_up())
+        await until(lambda: len(said) == 2 * number - 1)
+        server.start()
+        assert await catching_up == 1
+        server.kill()
 
     async def scenario() -> None:
-        store = MemoryRecordStore()
-        await store.put([torrent(1, files=1)], NOW)
-        indexer = TorrentIndexer(torrents, store)
-        running = asyncio.ensure_future(indexer.run())
-        await until(lambda: torrents.positions().get(torrent_indexer.SCANNED) == torrent_indexer.COMPLETE)
         server.kill()
-        await store.put([torrent(2, files=1)], NOW)
-        await until(lambda: "start searchd" in caplog.text)
-        server.start()
-        await until(lambda: len(keys(torrents)) == 2)
-        running.cancel()
-        await asyncio.wait([running])
+        async with (
+            open_records(location, create=True) as store,
+            index_follower(store, location, place, said.append) as follower,
+        ):
+            await outage(store, follower, 1)
+            await outage(store, follower, 2)
 
     asyncio.run(scenario())
+    server.start()
+    assert [line.endswith("start searchd; trying again, at least every 15 s") for line in said] == [True, False] * 2
+    assert {line for line in said if "searchd" not in line} == {"the index works again, and has all torrents"}
+    assert keys(torrents) == {1, 2}
 
 
-def test_an_indexer_that_follows_waits_for_the_server(server, torrents, monkeypatch, caplog, tmp_path) -> None:
-    monkeypatch.setattr(torrent_search, "RETRY_S", 0.01)
+def test_a_follower_does_not_take_the_index_back_from_a_later_writer(server, torrents, tmp_path) -> None:
     location, place = RecordsLocation(str(tmp_path), None), server.address("torrents")
 
     async def scenario() -> None:
-        async with open_records(location, create=True) as store:
-            await store.put([torrent(1, files=1)], NOW)
-            server.kill()
-            starting = asyncio.ensure_future(stack.enter_async_context(follower(store)))
-            async with asyncio.timeout(60):
-                while "start searchd" not in caplog.text:  # noqa: ASYNC110  what is waited for has no event
-                    await asyncio.sleep(0.01)
-            server.start()
-            assert await (await starting).catch_up() == 1
-            await stack.aclose()
+        async with (
+            open_records(location, create=True) as store,
+            index_follower(store, location, place, pytest.fail) as follower,
+        ):
+            await follower.catch_up()
+            with closing(SphinxIndex(place, TORRENTS, write=True)) as later:
+                await store.put([torrent(1, files=1)], NOW)
+                with pytest.raises(IndexTaken, match="only one may write it"):
+                    await follower.run()
+                later.commit({})
 
-    def follower(store):
-        return torrent_search.torrent_indexer(store, location, place, waits=True)
-
-    stack = AsyncExitStack()
     asyncio.run(scenario())
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of the contract tests of search indexes."""
+"""Fixtures of the tests of search indexes."""
 
 from __future__ import annotations
 
