@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,11 +66,11 @@ def bytes_in(folder: Path) -> int:
 
 def children(pid: int) -> list[int]:
     """Return the child processes of a process; none if it has ended."""
-    try:
-        lists = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:
-        return []
-    return [int(each) for text in lists for each in text.split()]
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            found += map(int, file.read_text().split())
+    return found
 
 
 class MemoryWatch:

@@ -126,7 +126,7 @@ def index_follower(
     analysis: tuple[str, ...] | None = None,
 ) -> IndexFollower:
     """Return the follower of an open store. `async with` opens its index."""
-    return IndexFollower(partial(torrent_indexer, store, location, place, engine, analysis), say)
+    return IndexFollower(store, partial(torrent_indexer, store, location, place, engine, analysis), say)
 
 
 async def _open_for_writing(place: IndexPlace, folder: Path, options: dict[str, Any]) -> tuple[Index, WordCounter]:

@@ -117,7 +117,9 @@ def set_admin_password(folder: Path, name: str, ask_password: Callable[[], str])
 
     Raises `UsageError`.
     """
-    check_name(name)
-    hashed = hash_password(ask_password())
+    if not (folder.parent / SITE_FILE).exists():
+        check_name(name)
     with closing(open_site_store(folder)) as site:
-        site.set_password(name, hashed)
+        if name not in site.users():
+            check_name(name)
+        site.set_password(name, hash_password(ask_password()))

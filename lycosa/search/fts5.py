@@ -8,6 +8,7 @@ readers do not see.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -234,6 +235,11 @@ class Fts5Rebuilt(_Writer):
     def __init__(self, index: Path, path: Path, schema: Schema, generation: int) -> None:
         super().__init__(index, path, schema)
         self.generation = generation
+        self._folder = path.parent
+
+    def discard(self) -> None:
+        self.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _connect(path: Path, schema: Schema) -> sqlite3.Connection:

@@ -77,6 +77,9 @@ class NewIndex(Protocol):
 
     def remove(self, keys: Sequence[str | int]) -> None: ...
 
+    def discard(self) -> None:
+        """Free its space, instead of `Index.adopt`."""
+
 
 @runtime_checkable
 class DividedIndex(NewIndex, Protocol):

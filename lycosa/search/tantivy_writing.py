@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,10 @@ class Rebuilt:
         if self._writer is not None:
             with contextlib.suppress(ValueError):
                 self._writer.wait_merging_threads()
+
+    def discard(self) -> None:
+        self.close()
+        shutil.rmtree(self._data, ignore_errors=True)
 
     def _writing(self) -> tantivy.IndexWriter:
         if self._writer is None:

@@ -81,10 +81,14 @@ class TorrentIndexer:
         if self._words:
             await self._call(self._words.restart)
         try:
-            if isinstance(rebuilt, DividedIndex) and self._workers and await self._is_large():
-                last_id = await self._fill_in_processes(rebuilt, self._workers)
-            else:
-                await self._fill_new(rebuilt)
+            try:
+                if isinstance(rebuilt, DividedIndex) and self._workers and await self._is_large():
+                    last_id = await self._fill_in_processes(rebuilt, self._workers)
+                else:
+                    await self._fill_new(rebuilt)
+            except LycosaError:
+                await self._call(rebuilt.discard)  # the device may be full
+                raise
             await self._call(self._index.adopt, rebuilt)
             if self._words:
                 await self._call(self._words.adopt)
@@ -126,7 +130,7 @@ class TorrentIndexer:
             # The processes count the words of torrents up to `last_id`, so `_follow` must not count them again.
             await self._call(self._words.add_counts, Counter(), last_id)
         changed = set[int]()
-        follows = self._index.positions().get(SCANNED, 0) == COMPLETE
+        follows = (await self._call(self._index.positions)).get(SCANNED, 0) == COMPLETE
 
         def report(read: int) -> None:
             self.indexed = before + read
@@ -151,7 +155,7 @@ class TorrentIndexer:
         return last_id
 
     async def _acknowledge_listed(self) -> None:
-        if last_id := self._index.positions().get(LISTED, 0):
+        if last_id := (await self._call(self._index.positions)).get(LISTED, 0):
             await self._store.acknowledge_until(last_id)
             await self._call(self._index.commit, {LISTED: 0})
 
@@ -159,7 +163,7 @@ class TorrentIndexer:
         return self._workers is not None and await self._store.count() >= self._workers.torrents_min
 
     async def _fill(self) -> None:
-        after_id = self._index.positions().get(SCANNED, 0)
+        after_id = (await self._call(self._index.positions)).get(SCANNED, 0)
         if not after_id and await self._is_large():
             await self.rebuild()
             return
@@ -202,18 +206,22 @@ class TorrentIndexer:
 class IndexFollower:
     """Follows a store with an index that may fail: opens the index again until it works, and goes on where it stopped.
 
-    `opening` opens the indexer. `say` gets a message when the index fails in another way than before, and when it works
+    `opening` opens the indexer of the store. `say` gets a message when the index fails in a new way, and when it works
     again.
     """
 
     def __init__(
-        self, opening: Callable[[], AbstractAsyncContextManager[TorrentIndexer]], say: Callable[[str], None]
+        self,
+        store: RecordStore,
+        opening: Callable[[], AbstractAsyncContextManager[TorrentIndexer]],
+        say: Callable[[str], None],
     ) -> None:
-        self._opening, self._say = opening, say
+        self._store, self._opening, self._say = store, opening, say
         self._indexer: TorrentIndexer | None = None
         self._opened = AsyncExitStack()
         self._indexed = 0
         self._failures = set[object]()
+        self._is_taken = False
 
     @property
     def indexed(self) -> int:
@@ -244,6 +252,7 @@ class IndexFollower:
             try:
                 await (await self._open()).catch_up()
             except IndexTaken:
+                self._is_taken = True
                 await self._close()
                 raise
             except IndexFailure as failure:
@@ -262,10 +271,15 @@ class IndexFollower:
         if self._indexer is not None:
             try:
                 await self._indexer.catch_up()
-                return
             except IndexFailure as failure:
                 self._say(str(failure))
-        self._say("the index lacks torrents: `lycosa index` adds them")
+        await self.report_missing()
+
+    async def report_missing(self) -> None:
+        """Say so if the index lacks torrents because it failed."""
+        failed = self._indexer is None or self._failures
+        if failed and not self._is_taken and await self._store.changes(1):
+            self._say("the index lacks torrents: `lycosa index` adds them")
 
     async def _open(self) -> TorrentIndexer:
         if self._indexer is None:

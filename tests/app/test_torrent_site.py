@@ -9,9 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import torrent_indexer
-from lycosa.app.torrent_site import DAY_S, open_child_site, open_site_store, open_torrent_site
+from lycosa.app.torrent_site import DAY_S, open_child_site, open_site_store, open_torrent_site, set_admin_password
+from lycosa.core.errors import UsageError
 from lycosa.infra.web.pages import HEADERS
 from lycosa.infra.web.site_processes import SiteProcesses, SiteResponse
 from lycosa.storage.ports import RecordStore
@@ -92,3 +95,16 @@ def test_child_processes_answer_like_the_site_and_know_a_takedown_at_once(tmp_pa
                 await children.close()
 
     asyncio.run(run())
+
+
+def test_only_new_administrators_need_a_valid_name(tmp_path):
+    pytest.importorskip("argon2")
+    folder, odd = tmp_path / "state" / "index", " " + "x" * 100
+    with pytest.raises(UsageError, match="cannot be the name of an administrator"):
+        set_admin_password(folder, odd, lambda: pytest.fail("it asks for a password"))
+    assert not list(tmp_path.iterdir())
+    with closing(open_site_store(folder)) as site:
+        site.set_password(odd, "of an earlier version")
+    set_admin_password(folder, odd, lambda: "correct horse battery")
+    with pytest.raises(UsageError, match="cannot be the name of an administrator"):
+        set_admin_password(folder, f"{odd}y", lambda: pytest.fail("it asks for a password"))

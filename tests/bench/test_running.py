@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 
 from tests.bench.conftest import programs
@@ -35,3 +39,15 @@ def test_a_folder_is_kept_if_it_is_named(running, monkeypatch, tmp_path):
         (made / "file").touch()
     assert not made.exists()
     assert running.bytes_in(tmp_path) == 5
+
+
+def test_the_memory_of_child_processes_counts(running):
+    code = "data = bytearray(b'x') * 60_000_000; print(flush=True); input()"
+    with running.MemoryWatch() as memory:
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            while memory.peak_mb < 60 and not child.poll():
+                time.sleep(0.01)
+            child.communicate(b"\n")
+    assert memory.peak_mb > 60

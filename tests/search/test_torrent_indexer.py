@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ import pytest
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import index_follower, open_torrent_index, torrent_indexer
-from lycosa.core.errors import IndexFailure
+from lycosa.core.errors import IndexFailure, StorageUnavailable
 from lycosa.search.core.request import SearchRequest
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.ports import Index
@@ -192,7 +193,7 @@ def test_an_index_on_a_full_device_reports_it_once_and_goes_on_when_there_is_roo
 
         async with open_records(location, create=True) as store:
             filler = fill_up(small_device)
-            async with IndexFollower(opening, said.append) as follower:
+            async with IndexFollower(store, opening, said.append) as follower:
                 for number in (1, 2):
                     await store.put([small(n) for n in range(10 * number)], NOW)
                     await store.deny([small(number).infohash_v1])
@@ -221,6 +222,47 @@ def test_a_folder_that_is_no_index_is_refused_at_the_start(tmp_path):
                     pass
 
     asyncio.run(main())
+
+
+class SlowIndex(TantivyIndex):
+    """An index whose server answers once `answers` is set."""
+
+    answers = threading.Event()
+
+    def positions(self) -> dict[str, int]:
+        assert self.answers.wait(30.0), "the event loop is blocked"
+        return super().positions()
+
+
+def test_an_index_that_does_not_answer_blocks_nothing_else(tmp_path):
+    async def main() -> None:
+        store = MemoryRecordStore()
+        await store.put([small(1)], NOW)
+        indexer = TorrentIndexer(SlowIndex(tmp_path, TORRENTS, write=True), store)
+        asyncio.get_running_loop().call_soon(SlowIndex.answers.set)
+        assert await indexer.catch_up() == 1
+        await indexer.close()
+
+    asyncio.run(main())
+
+
+def test_a_rebuild_that_fails_leaves_no_files(tmp_path, monkeypatch):
+    async def scenario(store: RecordStore, index: TantivyIndex, indexer: TorrentIndexer):
+        await store.put([small(1)], NOW)
+        await indexer.catch_up()
+        files = {*(tmp_path / "index").iterdir()}
+
+        async def fail(*_: object) -> None:
+            assert {*(tmp_path / "index").iterdir()} > files
+            raise StorageUnavailable("no answer")
+
+        monkeypatch.setattr(store, "scan", fail)
+        with pytest.raises(StorageUnavailable):
+            await indexer.rebuild()
+        assert {*(tmp_path / "index").iterdir()} == files
+        assert indexed(index) == await stored(store)
+
+    run(tmp_path, scenario)
 
 
 PROGRAM = """

@@ -172,7 +172,11 @@ async def indexing(opened: Any, location: Any, index_dir: str | None) -> AsyncIt
     place = torrent_index_place(location, index_dir)
     async with index_follower(opened.store, location, place, report) as follower:
         opened.beside.append(partial(_follow, follower))
-        yield
+        try:
+            yield
+        except asyncio.CancelledError:  # Ctrl-C
+            await follower.report_missing()
+            raise
         await follower.finish()
 
 

@@ -1,4 +1,4 @@
-"""What both search sites do with their responses: browsers may cache them, and large ones are compressed."""
+"""How both search sites let browsers cache their responses, and which responses are compressed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 def conditional(answer: Answer) -> Answer:
-    """Make clients revalidate a cached response before each use, since takedowns and crawls change it. The tag leaves
-    out the time that a search took."""
+    """Make clients revalidate a cached response before each use, since takedowns and crawls change it, and ask search
+    engines not to index it. The tag leaves out the time that a search took."""
 
     async def respond(request: Request) -> Response:
         response = await answer(request)

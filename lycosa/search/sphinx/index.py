@@ -246,6 +246,11 @@ class Feed:
     def remove(self, keys: Sequence[str | int]) -> None:
         self._waiting.update(dict.fromkeys(map(sphinxql.document_id, keys), ""))
 
+    def discard(self) -> None:
+        """Drop the waiting changes. The next writer empties this generation."""
+        self._waiting.clear()
+        self._bytes = 0
+
     def flush(self) -> None:
         """Send the waiting changes. If this fails, they stay queued."""
         self._index.check_writer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from socket import SOCK_DGRAM, create_server, socket
 from types import SimpleNamespace
@@ -110,25 +111,35 @@ def test_a_large_new_index_is_filled_from_the_server_that_has_the_torrents(
     assert server in capsys.readouterr().err, "the processes that fill the index ask the server"
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("torrents", [0, 1])
 def test_a_crawl_goes_on_while_its_index_cannot_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    torrents: int,
+    interrupted: bool,
 ) -> None:
     monkeypatch.setattr(torrent_indexer, "RETRY_MIN_S", 0.001)
     location, index = RecordsLocation(str(tmp_path), None), f"sphinx://127.0.0.1:{closed_port()}/torrents"
 
     async def run() -> None:
         async with open_records(location, create=True) as store:
+            await store.put([torrent(number) for number in range(torrents)], 1_790_000_000.0)
             crawl = SimpleNamespace(store=store, beside=[])
-            async with indexing(crawl, location, index):
-                following = asyncio.ensure_future(crawl.beside[0]())
-                await asyncio.wait([following], timeout=0.1)
-                assert not following.done()
-                following.cancel()
+            with suppress(asyncio.CancelledError):
+                async with indexing(crawl, location, index):
+                    following = asyncio.ensure_future(crawl.beside[0]())
+                    await asyncio.wait([following], timeout=0.1)
+                    assert not following.done()
+                    following.cancel()
+                    if interrupted:
+                        raise asyncio.CancelledError
 
     asyncio.run(run())
-    fault, lacking = capsys.readouterr().err.splitlines()
+    fault, *lacking = capsys.readouterr().err.splitlines()
     assert "does not answer (Connection refused): start searchd; trying again" in fault
-    assert lacking == "the index lacks torrents: `lycosa index` adds them"
+    assert lacking == ["the index lacks torrents: `lycosa index` adds them"] * torrents
 
 
 def test_a_crawl_goes_on_without_an_index_that_another_process_has_opened(capsys: pytest.CaptureFixture[str]) -> None:

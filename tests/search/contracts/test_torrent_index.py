@@ -15,7 +15,7 @@ from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import NUMBER_MAX, PAGES, TORRENTS, IndexEntry
 from lycosa.search.core.torrent_query import parse_torrent_query
 from lycosa.search.core.torrent_text import torrent_texts
-from lycosa.search.ports import Index
+from lycosa.search.ports import Index, NewIndex
 from tests.search.indexes import ENGINES, create_index, open_index
 
 
@@ -177,8 +177,7 @@ def test_an_index_of_another_kind_or_engine_is_refused(tmp_path, engine):
             create_index(other, tmp_path, TORRENTS)
 
 
-def rebuild(index: Index, entries: Iterator[IndexEntry]) -> None:
-    rebuilt = index.rebuild()
+def fill_and_adopt(index: Index, rebuilt: NewIndex, entries: Iterator[IndexEntry]) -> None:
     for each in entries:
         rebuilt.add([each], new=True)
     index.adopt(rebuilt)
@@ -200,9 +199,25 @@ def test_a_rebuild_on_a_full_device_is_refused_and_the_index_is_searched_on(engi
     with closing(create_index(engine, path, TORRENTS)) as index:
         index.add(ENTRIES)
         index.commit({"scan": 5})
+        rebuilt = index.rebuild()
         with pytest.raises(IndexFailure, match="no space left on the device") as caught:
-            rebuild(index, large_entries(200))
+            fill_and_adopt(index, rebuilt, large_entries(200))
         assert "\n" not in str(caught.value)
         assert set(find(index, "show")) == {1, 2, 4}
+        rebuilt.discard()
+        index.add([ENTRIES[0]._replace(key=6)])
+        index.commit({"scan": 6})
+        assert set(find(index, "show")) == {1, 2, 4, 6}
     with closing(create_index(engine, path, TORRENTS)) as index:
-        assert set(find(index, "show")) == {1, 2, 4}
+        assert set(find(index, "show")) == {1, 2, 4, 6}
+
+
+def test_a_discarded_rebuild_changes_nothing(index):
+    rebuilt = index.rebuild()
+    rebuilt.add(ENTRIES[:1], new=True)
+    rebuilt.discard()
+    assert set(find(index)) == {1, 2, 3, 4, 5}
+    rebuilt = index.rebuild()
+    rebuilt.add(ENTRIES[1:3], new=True)
+    index.adopt(rebuilt)
+    assert set(find(index)) == {2, 3}

@@ -32,8 +32,10 @@ class SearchParams(NamedTuple):
     page: int
 
     def request(self, limit: int = PAGE_SIZE) -> TorrentRequest:
-        """Return the request for the page. `limit` is the number of results on each page."""
+        """Return the request for the page. `limit` is the number of results on each page. Raises `BadQuery`."""
         offset = (self.page - 1) * limit
+        if offset > OFFSET_MAX:
+            raise _no_page(str(self.page), OFFSET_MAX // limit + 1)
         return TorrentRequest(self.text, self.fields, self.sort, self.ascending, limit, offset)
 
     def query(self, **changes: str | int) -> str:
@@ -87,11 +89,15 @@ def _page(values: QueryParams) -> int:
     try:
         return max(number(values, "page", 1, PAGE_MAX), 1)
     except BadQuery:
-        raise BadQuery(
-            "page {value!r} does not exist: a search shows up to {most:,} pages; narrow it with more words or filters",
-            value=values["page"][:20],
-            most=PAGE_MAX,
-        ) from None
+        raise _no_page(values["page"], PAGE_MAX) from None
+
+
+def _no_page(page: str, most: int) -> BadQuery:
+    return BadQuery(
+        "page {value!r} does not exist: a search shows up to {most:,} pages; narrow it with more words or filters",
+        value=page[:20],
+        most=most,
+    )
 
 
 def _short(name: str, value: str) -> str:

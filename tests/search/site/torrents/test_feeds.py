@@ -13,6 +13,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from lxml import etree
 
+from lycosa.search.core.query import OFFSET_MAX
+from lycosa.search.site.torrents.params import PAGE_MAX
 from tests.conftest import need
 from tests.search.site.torrents.sample_torrents import HASHES, SAMPLES
 
@@ -88,7 +90,10 @@ def test_pages_of_exports_are_as_long_as_the_limit(site, limit):
         return [each["infohash"] for each in json.loads(site.get(f"/search.json?q=common&{query}").text)["torrents"]]
 
     assert infohashes(f"limit={limit}&page=2") == infohashes("limit=100")[limit : 2 * limit]
-    assert site.get(f"/search.json?limit={limit}&page=500").status == (400 if limit > 20 else 200)
+    last = OFFSET_MAX // limit + 1
+    far = site.get(f"/search.json?limit={limit}&page={last + 1}")
+    assert (far.status, f"shows up to {min(last, PAGE_MAX):,} pages" in far.text) == (400, True)
+    assert site.get(f"/search.json?limit={limit}&page={min(last, PAGE_MAX)}").status == 200
 
 
 def test_a_browser_can_use_the_site_as_a_search_engine(site):
