@@ -17,7 +17,7 @@ from tests.conftest import ROOT, need
 from tests.queues.e2e.members import wait_until
 from tests.servers.bittorrent import LIBTORRENT, find_libtorrent
 
-END_MAX_S = 120
+END_MAX_S = 180
 MARK = b"DEMO_TEST=%d\0" % os.getpid()
 
 
