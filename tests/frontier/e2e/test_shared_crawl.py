@@ -316,7 +316,7 @@ def test_workers_of_a_crawl_on_a_cluster_are_killed(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills)
 
 
-RECONNECT_S, LEAVE_S = 30.0, 1.0
+RECONNECT_S, LEAVE_S = 15.0, 1.0
 SHORT_LIMITS = f"""
 import sys
 from lycosa.app.crawl import frontier

@@ -95,7 +95,7 @@ def test_the_table_of_a_check_has_aligned_columns(run: Run, tmp_path: Path) -> N
         async with run_judge(None) as judge, proxying() as good:
             (tmp_path / "list.txt").write_text("\n".join([good.url, *(each.format(port) for each in others), long]))
             assert (await run("add", "list.txt"))[0] == 0
-            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "30", "--concurrency", "1")
+            code, out, err = await run("check", "--judge", judge.address.url, "--timeout", "10", "--concurrency", "1")
             assert code == 0, err
             return out
 
