@@ -22,7 +22,7 @@ from lycosa.search.index_folder import erase, marker_of, only_writer, schema_of
 from lycosa.search.parallel_build import Workers
 from lycosa.search.ports import Index
 from lycosa.search.rebuilds import RebuildRequests
-from lycosa.search.sphinx.index import SphinxIndex, sphinx_marker
+from lycosa.search.sphinx.index import SphinxIndex, SphinxWriter, sphinx_marker
 from lycosa.search.tantivy import TantivyIndex
 from lycosa.search.torrent_indexer import IndexFollower, TorrentIndexer
 from lycosa.search.word_list import WordCounter, word_counter
@@ -54,9 +54,10 @@ def open_torrent_index(
     write: bool = False,
     engine: str | None = None,
     analysis: tuple[str, ...] | None = None,
+    writer: SphinxWriter | None = None,
 ) -> Index:
     """Open an index of torrents. `analysis` is for a new index, `engine` (default: tantivy) for a new index in a
-    folder.
+    folder, `writer` for an index on a search server.
 
     Raises `IndexFailure`, or `UsageError` if an index that is only to be read does not exist, or if `engine` is given
     for an index on a search server.
@@ -64,7 +65,8 @@ def open_torrent_index(
     if isinstance(place, SphinxAddress):
         if engine:
             raise UsageError(f"--engine {engine} is for an index in a folder, not for {place}")
-        return SphinxIndex(place, schema_of(sphinx_marker(place), TORRENTS, analysis), write=write)
+        schema = schema_of(sphinx_marker(place), TORRENTS, analysis)
+        return SphinxIndex(place, schema, write=write, writer=writer)
     if not write and not place.exists():
         raise UsageError(f"{place} does not exist: `lycosa index` with the same --state or --store creates it")
     return open_in_folder(place, schema_of(marker_of(place), TORRENTS, analysis), engine, write=write)
@@ -92,13 +94,15 @@ async def torrent_indexer(
     analysis: tuple[str, ...] | None = None,
     *,
     rebuild: bool = False,
+    writer: SphinxWriter | None = None,
 ) -> AsyncIterator[TorrentIndexer]:
     """Open the indexer of an open store. The indexer is the only writer of the index.
 
-    With `rebuild`, empty a damaged index in a folder. Raises `IndexFailure`, `UsageError`.
+    With `rebuild`, empty a damaged index in a folder. `writer` is for an index on a search server that is opened again.
+    Raises `IndexFailure`, `UsageError`.
     """
     analysis_of(analysis or ())
-    options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis}
+    options: dict[str, Any] = {"write": True, "engine": engine, "analysis": analysis, "writer": writer}
     folder = local_folder(place, location.state)
     with only_writer(folder) if isinstance(place, SphinxAddress) else nullcontext():
         try:
@@ -126,7 +130,8 @@ def index_follower(
     analysis: tuple[str, ...] | None = None,
 ) -> IndexFollower:
     """Return the follower of an open store. `async with` opens its index."""
-    return IndexFollower(store, partial(torrent_indexer, store, location, place, engine, analysis), say)
+    opening = partial(torrent_indexer, store, location, place, engine, analysis, writer=SphinxWriter())
+    return IndexFollower(store, opening, say)
 
 
 async def _open_for_writing(place: IndexPlace, folder: Path, options: dict[str, Any]) -> tuple[Index, WordCounter]:

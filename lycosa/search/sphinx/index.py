@@ -48,15 +48,26 @@ have weight 1 and so do not count.
 log = logging.getLogger(__name__)
 
 
-class SphinxIndex:
-    """Implements `search.ports.Index`. Raises `IndexFailure`; `IndexUnavailable` while the server does not answer."""
+class SphinxWriter:
+    """A writer of one index, which may open it again when the server failed."""
 
-    def __init__(self, address: SphinxAddress, schema: Schema, *, write: bool = False) -> None:
+    def __init__(self) -> None:
+        self.number = secrets.randbits(62) + 1
+        self.has_opened = False
+
+
+class SphinxIndex:
+    """Implements `search.ports.Index`. Raises `IndexFailure`; `IndexUnavailable` while the server does not answer,
+    `IndexTaken` if another process has opened the index since `writer` did."""
+
+    def __init__(
+        self, address: SphinxAddress, schema: Schema, *, write: bool = False, writer: SphinxWriter | None = None
+    ) -> None:
         self.schema = schema
         self._server = SphinxServer(address, ANSWER_MAX_S if write else SEARCH_MAX_S)
         self._name = address.name
         self._new = new_marker(schema, ENGINE)
-        self._writer = secrets.randbits(62) + 1 if write else 0
+        self._writer = (writer or SphinxWriter()) if write else None
         try:
             self._open()
         except BaseException:
@@ -70,9 +81,12 @@ class SphinxIndex:
         if marker is None:
             erase_sphinx(self._server.address)
             marker = self._new
+        elif self._writer and self._writer.has_opened:
+            self.check_writer()
         self._marker = marker
         if self._writer:
             self._write_marker(marker)
+            self._writer.has_opened = True
             self._server.ask(f"TRUNCATE RTINDEX {self._name}_{1 - marker.generation}")
         self._feed = self._new_feed(marker.generation)
 
@@ -172,7 +186,7 @@ class SphinxIndex:
         at = self._server.address
         if not self._writer:
             raise IndexFailure(f"the index {at} is not open for writing")
-        if self._state(MARKER_ROW)[1:] != (self._writer,):
+        if self._state(MARKER_ROW)[1:] != (self._writer.number,):
             raise IndexTaken(f"the index {at} was opened or emptied by another process: only one may write it")
 
     def _unfilled(self, state: str) -> IndexFailure:
@@ -189,7 +203,8 @@ class SphinxIndex:
 
     def _write_marker(self, marker: Marker) -> None:
         body = quoted(msgspec.json.encode(marker).decode())
-        self.ask(f"REPLACE INTO {self._name}_state (id, body, writer) VALUES ({MARKER_ROW}, {body}, {self._writer})")
+        number = self._writer.number if self._writer else 0
+        self.ask(f"REPLACE INTO {self._name}_state (id, body, writer) VALUES ({MARKER_ROW}, {body}, {number})")
         self._marker = marker
 
     def _state(self, row: int) -> tuple[Any, ...]:

@@ -168,19 +168,31 @@ def test_an_index_follows_when_the_server_is_back_and_reports_each_outage_once(
     assert keys(torrents) == {1, 2}
 
 
-def test_a_follower_does_not_take_the_index_back_from_a_later_writer(server, torrents, tmp_path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_follower_does_not_take_the_index_back_from_a_later_writer(
+    server, torrents, tmp_path, monkeypatch, fails
+) -> None:
+    """Not even if the server fails before the follower notices the other writer."""
+    monkeypatch.setattr(torrent_indexer, "RETRY_MIN_S", 0.01)
     location, place = RecordsLocation(str(tmp_path), None), server.address("torrents")
+    said: list[str] = []
 
     async def scenario() -> None:
         async with (
             open_records(location, create=True) as store,
-            index_follower(store, location, place, pytest.fail) as follower,
+            index_follower(store, location, place, said.append) as follower,
         ):
             await follower.catch_up()
             with closing(SphinxIndex(place, TORRENTS, write=True)) as later:
                 await store.put([torrent(1, files=1)], NOW)
+                if fails:
+                    server.kill()
+                following = asyncio.ensure_future(follower.run())
+                if fails:
+                    await until(lambda: said)
+                    server.start()
                 with pytest.raises(IndexTaken, match="only one may write it"):
-                    await follower.run()
+                    await following
                 later.commit({})
 
     asyncio.run(scenario())
