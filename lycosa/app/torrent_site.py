@@ -117,7 +117,7 @@ def set_admin_password(folder: Path, name: str, ask_password: Callable[[], str])
 
     Raises `UsageError`.
     """
-    if not (folder.parent / SITE_FILE).exists():
+    if not (folder.parent / SITE_FILE).exists():  # do not create it for a name that is refused
         check_name(name)
     with closing(open_site_store(folder)) as site:
         if name not in site.users():

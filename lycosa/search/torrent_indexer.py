@@ -204,7 +204,7 @@ class TorrentIndexer:
 
 
 class IndexFollower:
-    """Follows a store with an index that may fail: opens the index again until it works, and goes on where it stopped.
+    """Keeps an index up to date with a store. If the index fails, reopens it until it works, then resumes indexing.
 
     `opening` opens the indexer of the store. `say` gets a message when the index fails in a new way, and when it works
     again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import socket
 import threading
@@ -39,7 +40,10 @@ class Server(NamedTuple):
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
             headers = {name.lower(): value for name, value in response.getheaders()}
-            return Response(response.status, headers, response.read().decode())
+            body = response.read()
+            if headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
+            return Response(response.status, headers, body.decode())
         finally:
             connection.close()
 
