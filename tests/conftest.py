@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,24 +43,29 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LONGEST = (
-    "test_soak", "test_processes", "test_shared_crawl", "test_engine_killed", "test_kill", "test_shared_frontier",
-    "test_shared_failover", "test_queue_folder", "test_queue_redis", "test_media", "test_misbehaving",
-    "test_top_and_seed",
+    "test_shared_crawl", "test_kill", "test_blocks", "test_interrupted_twice", "test_processes", "test_engine_killed",
+    "test_workers", "test_compile", "test_queue_folder", "test_shared_failover", "test_barrier_model", "test_queue",
+    "test_polite", "test_record_store", "test_moving", "test_torrent_site_accessible",
 )  # fmt: skip
 """The slowest files. They come first, so that no process runs one of them alone at the end."""
+WAITING_SHARE = 0.8
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the files: the slowest first, then the other whole crawls. The tests of a file keep their random order."""
+    """Sort the files: the slowest first, then whole crawls, which mostly wait, among the others, which compute.
+
+    The tests of a file keep their random order.
+    """
     items.sort(key=lambda item: sort_key(item.path))
 
 
-def sort_key(path: Path) -> tuple[int, str]:
-    """Return the sort key of a file."""
-    if path.parent.name != "e2e":
-        return len(LONGEST) + 1, str(path)
-    return LONGEST.index(path.stem) if path.stem in LONGEST else len(LONGEST), str(path)
+def sort_key(path: Path) -> tuple[int, float, str]:
+    """Return the sort key of a file. The whole crawls are spread over the first WAITING_SHARE of the other files."""
+    if path.stem in LONGEST:
+        return 0, LONGEST.index(path.stem), str(path)
+    place = zlib.crc32(str(path.relative_to(ROOT)).encode()) / 2**32
+    return 1, place * WAITING_SHARE if path.parent.name == "e2e" else place, str(path)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -11,7 +11,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,20 @@ def module(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the full dotted names of all imports of a module, with their lines."""
-    for node in ast.walk(tree):
+@cache
+def parsed(source: str) -> Sequence[ast.AST]:
+    """Return all nodes of the syntax tree of a module; the first is the module."""
+    return list(ast.walk(ast.parse(source)))
+
+
+def nodes_of(path: Path) -> Sequence[ast.AST]:
+    """Return all nodes of the syntax tree of a file."""
+    return parsed(path.read_text(encoding="utf-8"))
+
+
+def imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield the full dotted names of all imports among these nodes, with their lines."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -91,16 +103,16 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def names_of(tree: ast.AST) -> dict[str, str]:
+def names_of(nodes: Sequence[ast.AST]) -> dict[str, str]:
     """Return the full dotted names of imports, and of variables assigned from them, by their local names."""
     names = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             each = ((alias.asname or alias.name.split(".")[0], alias) for alias in node.names)
             names |= {local: alias.name if alias.asname else local for local, alias in each}
         elif isinstance(node, ast.ImportFrom):
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign) and (full_name := dotted(node.value, names)):
             names |= {target.id: full_name for target in node.targets if isinstance(target, ast.Name)}
     return names
@@ -114,12 +126,12 @@ def dotted(node: ast.AST, names: Mapping[str, str]) -> str:
     return names.get(node.id, "") if isinstance(node, ast.Name) else ""
 
 
-def used(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def used(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the full dotted names of all imports of a module, and of their attributes that it uses."""
-    yield from imports(tree)
-    names = names_of(tree)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
+    yield from imports(nodes)
+    names = names_of(nodes)
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner and (full_name := dotted(node, names)):
             yield node.lineno, full_name
 
@@ -149,15 +161,15 @@ def may_import(core: str) -> set[str]:
 
 def impurities(source: str, core: str = "lycosa.core") -> list[str]:
     """Return the parts of a module that are not allowed in a core."""
-    tree = ast.parse(source)
+    nodes = parsed(source)
     allowed = may_import(core)
-    found = [f"line {line}: imports {imported}" for line, imported in imports(tree) if not under(imported, allowed)]
+    found = [f"line {line}: imports {imported}" for line, imported in imports(nodes) if not under(imported, allowed)]
     found += [
         f"line {line}: uses {imported}"
-        for line, imported in used(tree)
+        for line, imported in used(nodes)
         if under(imported, IMPURE) or imported.endswith(".*")
     ]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             found.append(f"line {node.lineno}: async")
         if isinstance(node, ast.Name) and node.id in IMPURE_BUILTINS:
@@ -220,8 +232,7 @@ def test_the_purity_check_accepts_pure_code(source: str):
 
 
 def test_every_allowed_import_of_a_core_is_used():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources() if core_of(path)]
-    imported = {full_name for tree in trees for _, full_name in imports(tree)}
+    imported = {full_name for path in sources() if core_of(path) for _, full_name in imports(nodes_of(path))}
     assert {each for each in PURE if not any(under(full_name, {each}) for full_name in imported)} == set()
 
 
@@ -242,7 +253,7 @@ def test_every_core_is_checked_for_import_cycles():
 def test_files_classes_and_functions_are_not_too_long(path: Path):
     text = path.read_text(encoding="utf-8")
     too_long = [f"{text.count(chr(10))} lines in the file"] if text.count("\n") > FILE_LINES_MAX else []
-    for node in ast.walk(ast.parse(text)):
+    for node in parsed(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             limit = CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX
@@ -252,7 +263,8 @@ def test_files_classes_and_functions_are_not_too_long(path: Path):
 
 @pytest.mark.parametrize("path", sources(), ids=name)
 def test_a_module_with_code_has_a_docstring(path: Path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = nodes_of(path)[0]
+    assert isinstance(tree, ast.Module)
     assert not tree.body or ast.get_docstring(tree), f"{name(path)}: no docstring"
 
 
@@ -296,7 +308,7 @@ def forbidden_uses(system: str, source: str) -> list[str]:
     """
     found = []
     allowed = OPEN_FUNCTIONS | OPEN_CLASSES.get(system, set())
-    for line, full_name in used(ast.parse(source)):
+    for line, full_name in used(parsed(source)):
         package, part, *inside = [*full_name.split("."), ""]
         if package != "lycosa" or part in {"", system} or not is_system(part):
             continue
@@ -319,7 +331,7 @@ def test_every_class_that_may_bypass_the_ports_is_imported():
     for part, named in OPEN_CLASSES.items():
         place = PACKAGE / part
         paths = sources(place) if place.is_dir() else [place]
-        found = {full_name for path in paths for _, full_name in imports(ast.parse(path.read_text(encoding="utf-8")))}
+        found = {full_name for path in paths for _, full_name in imports(nodes_of(path))}
         assert named <= found
 
 
@@ -378,7 +390,7 @@ some back ends have are a separate port. Special names (`__name__`, `__await__`,
 def attributes_looked_up(source: str) -> set[str]:
     """Return the attribute names given to getattr and hasattr, except special ones."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in parsed(source):
         match node:
             case ast.Call(ast.Name("getattr" | "hasattr"), [_, ast.Constant(str(attribute)), *_]):
                 found.add(attribute)
@@ -441,7 +453,7 @@ def test_tests_mirror_the_tree(path: Path):
 
 
 def test_the_slowest_test_files_exist():
-    assert [stem for stem in LONGEST if not list((ROOT / "tests").glob(f"*/e2e/{stem}.py"))] == []
+    assert [stem for stem in LONGEST if not list((ROOT / "tests").rglob(f"{stem}.py"))] == []
 
 
 def test_the_check_of_test_files_finds_violations():
@@ -452,11 +464,11 @@ def test_the_check_of_test_files_finds_violations():
     assert {path.name for path in tests.iterdir() if path.is_dir() and path.name[0] != "_"} == {*MIRRORED, *OTHER_TESTS}
 
 
-def hidden_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def hidden_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield the imports for the type checker only."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            yield from imports(ast.Module(node.body, []))
+            yield from imports(ast.walk(ast.Module(node.body, [])))
 
 
 def test_no_import_of_the_package_is_for_the_type_checker_only():
@@ -465,7 +477,7 @@ def test_no_import_of_the_package_is_for_the_type_checker_only():
         f"{name(path)}:{line} {full_name}"
         for path in sources()
         if path not in {PACKAGE / "__init__.py", PACKAGE / "dht" / "__init__.py"}
-        for line, full_name in hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
+        for line, full_name in hidden_imports(nodes_of(path))
         if full_name.startswith("lycosa")
     ]
     assert hidden == []
@@ -481,11 +493,7 @@ REQUIRED = re.compile(r"[\[<>=~! ]")
 def test_every_dependency_is_used_and_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {REQUIRED.split(line)[0].replace("-", "_") for line in project["dependencies"]}
-    imported = {
-        full_name.split(".")[0]
-        for path in sources()
-        for _, full_name in imports(ast.parse(path.read_text(encoding="utf-8")))
-    }
+    imported = {full_name.split(".")[0] for path in sources() for _, full_name in imports(nodes_of(path))}
     # httptools is used by uvicorn if it is installed; nothing imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
     extras = {
@@ -586,7 +594,7 @@ def test_a_class_name_exists_once() -> None:
     """So a name identifies its class."""
     places: dict[str, list[str]] = {}
     for path in sorted((ROOT / "lycosa").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
