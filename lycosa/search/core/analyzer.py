@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from itertools import accumulate
 
 WORD_MAX = 64
@@ -36,25 +37,37 @@ _IS_SIGNED = re.compile(f"[{_SIGNED}]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _HALF_WIDTH_KANA = re.compile("[\uff66-\uff9f]+")
 _ASCII_WORD = re.compile(rf"\w{{1,{WORD_MAX}}}", re.ASCII)
-_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]{{1,{WORD_MAX}}}")
-_WORD_WITH_SIGNS = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_SIGNED}]){{1,{WORD_MAX}}}")
-_PARTS = re.compile(f"[{_UNSPACED}]|[^{_UNSPACED}]+")
 _NO_DECOMPOSITION = str.maketrans(
     {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "\u0131": "i", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
 )
 
 
-def _units_of(letter: str) -> re.Pattern[str]:
+_LETTER = rf"[^\W{_UNSPACED}]"
+SPACED_LETTER = rf"(?:{_LETTER}|[{_SIGNED}])"
+"""Regular expression for a character of folded text that continues a word."""
+
+
+# These three take 45 ms to compile, so they are compiled when they are needed.
+@cache
+def _word(letter: str) -> re.Pattern[str]:
+    return re.compile(rf"[{_UNSPACED}]|{letter}{{1,{WORD_MAX}}}")
+
+
+@cache
+def _unit(letter: str) -> re.Pattern[str]:
     number = rf"\d{{1,{COUNTER_DIGITS}}}"
     counted = rf"[{_UNSPACED}]?{number}[{_UNSPACED}]|[{_UNSPACED}]{number}(?!{letter})"
     run = rf"(?:[{_UNSPACED}](?!{number}(?!{letter})))+"
     return re.compile(rf"{counted}|{run}|{letter}{{1,{WORD_MAX}}}")
 
 
-_UNIT, _UNIT_WITH_SIGNS = _units_of(rf"[^\W{_UNSPACED}]"), _units_of(rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])")
+@cache
+def _parts() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}]|[^{_UNSPACED}]+")
 
-SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
-"""Regular expression for a character of folded text that continues a word."""
+
+def _letter_of(folded: str) -> str:
+    return SPACED_LETTER if _IS_SIGNED.search(folded) else _LETTER
 
 
 def normalize(text: str) -> str:
@@ -90,7 +103,7 @@ def words(text: str) -> list[str]:
     folded = fold(normalize(text))
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
-    return (_WORD_WITH_SIGNS if _IS_SIGNED.search(folded) else _WORD).findall(folded)
+    return _word(_letter_of(folded)).findall(folded)
 
 
 def units(text: str) -> list[str]:
@@ -101,8 +114,8 @@ def units(text: str) -> list[str]:
     folded = fold(normalize(text))
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
-    found = (_UNIT_WITH_SIGNS if _IS_SIGNED.search(folded) else _UNIT).findall(folded)
-    return [" ".join(_PARTS.findall(unit)) if _IS_UNSPACED.search(unit) else unit for unit in found]
+    found = _unit(_letter_of(folded)).findall(folded)
+    return [" ".join(_parts().findall(unit)) if _IS_UNSPACED.search(unit) else unit for unit in found]
 
 
 def is_unspaced(word: str) -> bool:
@@ -121,12 +134,12 @@ class _Folded(dict[int, str]):
 def _fold_char(char: str) -> str:
     if _IS_DROPPED.match(char):
         return ""
-    if not _WORD_WITH_SIGNS.match(char):
+    if not _word(SPACED_LETTER).match(char):
         return " "
     decomposed = unicodedata.normalize("NFKD", char.casefold())
     composed = unicodedata.normalize("NFKC", _IS_DROPPED.sub("", decomposed))
     lower = composed.casefold().translate(_NO_DECOMPOSITION)
-    return "".join(each if _WORD_WITH_SIGNS.match(each) else " " for each in lower)
+    return "".join(each if _word(SPACED_LETTER).match(each) else " " for each in lower)
 
 
 _FOLDED = _Folded()
