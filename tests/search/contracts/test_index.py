@@ -352,7 +352,12 @@ def test_a_full_device_is_reported_and_no_committed_document_is_lost(engine: str
     subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
     index = create_pages(engine, path)
     assert index.positions()["items"] == 6
-    assert index.count() == 6 + index.positions().get("numbers", 0)
+    committed = index.positions().get("numbers", 0)
+    # The device may have been full when the position was written, after the document: the document is indexed again.
+    assert 0 <= index.count() - 6 - committed <= 1
+    index.add([Document(f"n{committed}", "http://h/", "numbers", "1")])
+    index.commit({})
+    assert index.count() == 6 + committed + 1
     index.add([PAGES[0]._replace(key="more")])
     index.commit({})
     assert index.search("gather").total == 3
