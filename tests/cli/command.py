@@ -43,9 +43,12 @@ HANDLED_S = 0.3
 
 
 def environment() -> dict[str, str]:
-    """Return the current variables without LYCOSA_*, and with the package of this checkout first."""
+    """Return the current variables without LYCOSA_*, and with the package of this checkout first.
+
+    There is no warning of blocking callbacks: on a busy machine, any code may take a second.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
-    return {**kept, "PYTHONPATH": str(ROOT)}
+    return {**kept, "PYTHONPATH": str(ROOT), "LYCOSA_SLOW_CALLBACK_AFTER": "0"}
 
 
 def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subprocess.CompletedProcess[str]:

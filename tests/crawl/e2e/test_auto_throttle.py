@@ -108,7 +108,8 @@ def test_retry_after_is_respected():
         again = server.paths().index("/429?after=1", first + 1)
         assert server.hits[again].at - server.hits[first].at > 1 - ARRIVAL_S
         assert max(after[:3]) > 1 - LATE_S
-        assert median(after[3:8]) > 3 * median(gaps(server)[first - 5 : first])  # afterwards the delay shrinks slowly
+        # Afterwards the delay shrinks slowly. Before, it was at most that of the start.
+        assert median(after[3:8]) > QUICK["auto_throttle_start"]
 
     run(scenario)
 

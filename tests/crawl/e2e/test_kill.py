@@ -349,7 +349,7 @@ def test_the_second_interrupt_ends_a_blocked_loop(tmp_path, name):
     blocks = "import lycosa, time\nclass B(lycosa.Spider):\n    name = 'b'\n    def parse(self, r): time.sleep(1000)\n"
     with grow(1) as tree:
         (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
-        with start_command("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
+        with start_command("runspider", "b.py", "--no-robots", "-s", "slow_callback_after=0.5", cwd=tmp_path) as run:
             assert run.until(lambda: "has blocked the crawl" in run.stderr), run.stderr
             interrupt(run.process, getattr(signal, name))
             time.sleep(1.5)  # more than `DEAF_S`: a signal may be handled late
