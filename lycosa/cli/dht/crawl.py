@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from lycosa.cli.dht.crawl_report import PlainReport, live_lines, summary_json, summary_lines
-from lycosa.cli.dht.options import NodeOptions, join, node_options, report, require_contacts, run_with_node
+from lycosa.cli.dht.options import NodeOptions, join, joined_line, node_options, report, require_contacts, run_with_node
 from lycosa.cli.dht.records import rules_option
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY, Number, Size
@@ -144,7 +144,7 @@ async def _run(session: Any, state: Path, options: CrawlOptions) -> int:
         )
         async with serving as lines:
             report(*lines)
-            await join(session)
+            report(joined_line(await join(session)))
             opened.beside.append(lambda: _show(opened.monitor))
             try:
                 with suppress(TimeoutError):

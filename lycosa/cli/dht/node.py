@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from lycosa.cli.dht.node_report import AddressAdvice, TrafficRates, show_lines, status_line
-from lycosa.cli.dht.options import NodeOptions, node_options, report, run_with_node
+from lycosa.cli.dht.options import NodeOptions, joined_line, node_options, report, run_with_node
 from lycosa.cli.exit_codes import DONE
 from lycosa.cli.parameters import NON_EMPTY
-from lycosa.core.units import format_count
 
 
 @click.command("node")
@@ -58,7 +57,7 @@ async def _run(session: Any, options: NodeOptions, metrics: str | None, *, allow
 async def _report_join(session: Any) -> None:
     if not session.is_isolated:
         count = await session.joined()
-        report(f"joined: {format_count(count, 'good contact')}" if count else "no node answers; trying again later")
+        report(joined_line(count) if count else "no node answers; trying again later")
 
 
 async def _show(session: Any, advice: list[AddressAdvice]) -> None:

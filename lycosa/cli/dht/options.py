@@ -14,6 +14,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.parameters import NON_EMPTY
 from lycosa.cli.proxies.pool import stop_signal
 from lycosa.core.errors import LycosaError, UsageError
+from lycosa.core.units import format_count
 
 BIND = "127.0.0.1:6881"
 BIND_ANY_PORT = "127.0.0.1:0"
@@ -131,12 +132,22 @@ async def _with_node(opening: AbstractAsyncContextManager[Any], action: Callable
         return await action(session)
 
 
-async def join(session: Any) -> None:
-    """Wait until the node has joined. Raises `UsageError` if it knows no node, `LycosaError` if no node answers."""
+async def join(session: Any) -> int:
+    """Wait until the node has joined, and return its number of good contacts.
+
+    Raises `UsageError` if it knows no node, `LycosaError` if no node answers.
+    """
     require_contacts(session)
     report("joining the network ...")
-    if not await session.joined():
+    count: int = await session.joined()
+    if not count:
         raise LycosaError("no node answered: check --bootstrap and --bind, and that the firewall lets UDP through")
+    return count
+
+
+def joined_line(count: int) -> str:
+    """Describe a node that has joined and has this number of good contacts."""
+    return f"joined: {format_count(count, 'good contact')}"
 
 
 def require_contacts(session: Any) -> None:

@@ -80,8 +80,8 @@ def essence(record: TorrentRecord) -> tuple[object, ...]:
     return record.infohash_v1 or b"", record.infohash_v2 or b"", record.name, record.size_bytes, len(record.files)
 
 
-def until_it_joins(process: Running) -> None:
-    assert process.until(lambda: "joining" in process.stderr), process.stderr
+def until_it_says(process: Running, text: str) -> None:
+    assert process.until(lambda: text in process.stderr), process.stderr
 
 
 def until_all_are_stored(process: Running, folder: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_crawl_that_is_killed_again_and_again_loses_none_and_stores_none_twice
     chance = random.Random(seed)
     for _ in range(KILLS):
         with crawl(swarm, tmp_path) as process:
-            until_it_joins(process)
+            until_it_says(process, "joining")
             assert process.kill_at(time.monotonic() + chance.uniform(0.0, LIFE_MAX_S)), process.stderr
     with crawl(swarm, tmp_path) as process:
-        until_it_joins(process)
+        until_it_says(process, "joined: ")
         until_all_are_stored(process, tmp_path)
         end(process)
     assert_complete(swarm, tmp_path)
