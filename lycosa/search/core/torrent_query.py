@@ -36,6 +36,7 @@ NUMBERS = {
 }
 KEYWORDS = {"cat": "category", "type": "type", "lang": "language", "language": "language"}
 
+MISTAKES_MAX = 3
 INVALID = "{name} {value!r} is not a valid filter: write "
 EXAMPLES = {
     "size": "size:>1GB or size:500MB..2GB",
@@ -62,10 +63,14 @@ _VALUES = re.compile(r"[a-z0-9]{2,12}(?:,[a-z0-9]{2,12})*", re.IGNORECASE)
 
 
 class TorrentQuery(NamedTuple):
-    """A parsed query. `query` is None if the text is empty or has only filters: then these alone select torrents."""
+    """A parsed query. `query` is None if the text is empty or has only filters: then these alone select torrents.
+
+    `mistakes` says what is wrong with the first MISTAKES_MAX invalid filters, which are searched as words.
+    """
 
     query: SearchQuery | None
     filters: tuple[ValueFilter, ...] = ()
+    mistakes: tuple[BadQuery, ...] = ()
 
 
 def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None = None) -> TorrentQuery:
@@ -76,10 +81,13 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
     if len(text) > QUERY_MAX:
         raise BadQuery("the query has {count} characters: use at most {most}", count=len(text), most=QUERY_MAX)
     filters: list[ValueFilter] = []
+    mistakes: list[BadQuery] = []
 
     def take(found: re.Match[str]) -> str:
-        made = _filter(found["field"].lower(), found["value"], now)
+        name = found["field"].lower()
+        made = _filter(name, found["value"], now)
         if made is None:
+            mistakes.append(_invalid(name, found["value"]))
             return found[0]
         filters.append(made)
         return " "
@@ -93,7 +101,7 @@ def parse_torrent_query(text: str, now: float, fields: Mapping[str, str] | None 
         return TorrentQuery(None, tuple(filters))
     # Unify spellings before the query is split: "web dl" is one word. But in "web -dl", the second word is excluded.
     rest = "".join(one_spelling(part) for part in _EXCLUSION.split(rest))
-    return TorrentQuery(parse_query(rest, torrent_words), tuple(filters))
+    return TorrentQuery(parse_query(rest, torrent_words), tuple(filters), tuple(mistakes[:MISTAKES_MAX]))
 
 
 def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
@@ -113,8 +121,12 @@ def _intersected(filters: Sequence[ValueFilter]) -> list[ValueFilter]:
 def _required(name: str, value: str, now: float) -> ValueFilter:
     made = _filter(name, value, now)
     if made is None:
-        raise BadQuery(INVALID + EXAMPLES[name], name=name, value=value[:40])
+        raise _invalid(name, value)
     return made
+
+
+def _invalid(name: str, value: str) -> BadQuery:
+    return BadQuery(INVALID + EXAMPLES[name], name=name, value=value[:40])
 
 
 def _filter(name: str, value: str, now: float) -> ValueFilter | None:

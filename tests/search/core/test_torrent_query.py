@@ -52,6 +52,13 @@ def test_invalid_filters_are_searched_as_words(text):
     assert (found.filters, found.query is not None) == ((), True)
 
 
+def test_the_first_invalid_filters_are_reported():
+    first, second, third = parse_torrent_query("SIZE:big type:video date:2026-13 show age:x files:>", NOW).mistakes
+    assert str(first) == "size 'big' is not a valid filter: write size:>1GB or size:500MB..2GB"
+    assert [each.values["name"] for each in (first, second, third)] == ["size", "date", "age"]
+    assert parse_torrent_query("size:1GB x:1", NOW).mistakes == ()
+
+
 def test_fields_are_filters_too_but_must_be_valid():
     found = parse_torrent_query("word", NOW, {"type": "video", "size": ">1GB", "lang": " "})
     assert found.filters == (ValueFilter("type", values=("video",)), ValueFilter("size", 10**9 + 1))

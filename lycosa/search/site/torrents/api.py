@@ -190,6 +190,7 @@ _SCHEMAS = {
             "exact": _YES,
             "partial": _YES,
             "suggestion": _STRING,
+            "mistakes": {"type": "array", "items": _STRING},
             "took_ms": {"type": "number"},
             "limit": _NUMBER,
             "offset": _NUMBER,

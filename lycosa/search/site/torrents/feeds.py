@@ -134,6 +134,7 @@ def search_json(text: str, found: FoundTorrents) -> dict[str, object]:
         "exact": found.exact,
         "partial": found.partial,
         "suggestion": found.suggestion,
+        "mistakes": [str(each) for each in found.parsed.mistakes],
         "took_ms": round(found.took_ms, 3),
         "torrents": [torrent_json(each) for each in found.torrents],
     }

@@ -134,6 +134,7 @@ class TorrentPages:
             query=params.text,
             params=params,
             found=found,
+            mistakes=map(language_of(request).sentence, found.parsed.mistakes),
             torrents=[torrent_view(each, highlighter) for each in found.torrents],
             facets=_facets(params, counts.values),
             facets_exact=counts.exact,

@@ -103,6 +103,14 @@ def test_the_error_in_a_query_is_explained(site):
     assert (answer.status, "Size &#39;big&#39; is not a valid filter: write size:" in answer.text) == (400, True)
 
 
+def test_an_invalid_filter_is_searched_as_words_and_explained(site):
+    message = "Age &#39;old&#39; is not a valid filter: write age:&lt;7, in days."
+    assert message in search(site, "common age:old")
+    assert message not in search(site, "common age:<7")
+    [told] = json.loads(site.get("/search.json?q=age:old").text)["mistakes"]
+    assert told == "age 'old' is not a valid filter: write age:<7, in days"
+
+
 def test_a_torrent_is_shown_with_its_files(site):
     page = site.get(f"/torrent/{HASHES[1]}?q=show+srt").text
     assert '<h1 dir="auto">Great.<b>Show</b>.S01E02.2160p.HEVC</h1>' in page
