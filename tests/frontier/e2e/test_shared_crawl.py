@@ -252,9 +252,9 @@ def test_three_workers_and_the_server_are_killed(
         redis_server(append="everysec") as server,
         crawl(tmp_path, server.url, *options, pages=pages, hosts=hosts) as running,
     ):
-        for number in range(3):
-            running.start(number)
-        time.sleep(1.0)
+        with running.together(3):  # a worker that has never joined waits for the server for two seconds only
+            for number in range(3):
+                running.start(number)
         kills = kill_workers(running, rng, kills_of_workers // 2)
         for _ in range(kills_of_servers):
             server.kill()

@@ -24,8 +24,9 @@ OPTIONS = ("--delay", "0.1", "-s", "partitions=3")
 
 def crawl_with_kills(running: Crawl, server: RedisServer) -> None:
     """Kill a worker and the server during the crawl."""
-    for number in range(2):
-        running.start(number)
+    with running.together(2):  # a worker that has never joined waits for the server for two seconds only
+        for number in range(2):
+            running.start(number)
     wait_for_items(running.home, PAGES // 5)
     running.kill(0)
     running.start(0)
