@@ -127,8 +127,8 @@ def mistyped_by_one(rng: random.Random, text: str) -> str:
 
 
 def request(text: str) -> SearchRequest:
-    query, filters = parse_torrent_query(text, 0.0)
-    return SearchRequest(query, filters, limit=20)
+    parsed = parse_torrent_query(text, 0.0)
+    return SearchRequest(parsed.query, parsed.filters, limit=20)
 
 
 def timed(texts: list[str], search: Callable[[str], object]) -> dict[str, float]:

@@ -6,6 +6,8 @@ The queries must be fast with ten million documents:
   few documents have the other words of the query. So a frequent word beside a rare one is not searched as a union.
   Instead, the query has two alternatives: the rare word with the frequent word in the first text, or the rare word
   with the frequent word in the second text.
+- For a loose query, Tantivy reads the union of all words to its end, too. If the score does not matter, the query has
+  an alternative for each choice of enough words, in each text.
 - A phrase that only raises the score is left out if the order does not depend on it.
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations, islice, product
+from math import comb
 
 from tantivy import Occur, Query
 from tantivy import Schema as Fields
@@ -32,7 +35,7 @@ FREQUENT_MAX = 2
 word doubles the number of alternatives.
 """
 ALTERNATIVES_MAX = 32
-"""Maximum number of alternatives for the rarer words of a loose query."""
+"""Maximum number of alternatives for the words of a loose query."""
 _TIE_BREAKER = 0.2
 
 Clause = tuple[Term, ...]
@@ -55,7 +58,7 @@ class TantivyQueries:
 
     def of(self, request: SearchRequest, *, near: bool) -> Query:
         """Return the query of a request. With `near`, adjacent words raise the score."""
-        return self._filtered(self._matching(request.query, near), request)
+        return self._filtered(self._matching(request, near), request)
 
     def _filtered(self, query: Query, request: SearchRequest) -> Query:
         if not request.filters and not request.without:
@@ -106,10 +109,13 @@ class TantivyQueries:
                 bounds.append(days.most(each))
         return min(bounds)
 
-    def _matching(self, query: SearchQuery | LooseQuery | None, near: bool) -> Query:
+    def _matching(self, request: SearchRequest, near: bool) -> Query:
+        query = request.query
         if query is None:
             return Query.all_query()
-        return self._most_of(query) if isinstance(query, LooseQuery) else self._all_of(query, near)
+        if isinstance(query, LooseQuery):
+            return self._loose(query, self._some_of(query) if request.sort else self._most_of(query))
+        return self._all_of(query, near)
 
     def _all_of(self, query: SearchQuery, near: bool) -> Query:
         parts = [(Occur.Must, each) for each in self._clauses(query.clauses)]
@@ -124,8 +130,20 @@ class TantivyQueries:
         return Query.boolean_query(parts)
 
     def _most_of(self, query: LooseQuery) -> Query:
-        some = Query.boolean_query([(Occur.Should, self._term(term)) for term in query.optional], query.needed)
-        return self._loose(query, some)
+        """Return the query for enough of the optional words. The more of them a document has, the higher it ranks."""
+        return Query.boolean_query([(Occur.Should, self._term(term)) for term in query.optional], query.needed)
+
+    def _some_of(self, query: LooseQuery) -> Query:
+        """Return a query for the same documents as `_most_of`, whose score does not matter."""
+        texts, needed = self._schema.texts, query.needed
+        if comb(len(query.optional), needed) * len(texts) ** needed > ALTERNATIVES_MAX:
+            return self._most_of(query)
+        alternatives = [
+            Query.boolean_query([(Occur.Must, self._words_in(*each)) for each in zip(fields, words, strict=True)])
+            for words in combinations([term.words for term in query.optional], needed)
+            for fields in product(texts, repeat=needed)
+        ]
+        return Query.disjunction_max_query(alternatives)
 
     def _loose(self, query: LooseQuery, some: Query) -> Query:
         parts = [(Occur.Must, some)]

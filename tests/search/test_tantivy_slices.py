@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from lycosa.search import tantivy_ranges, tantivy_slices
+from lycosa.search import tantivy_queries, tantivy_ranges, tantivy_slices
 from lycosa.search.core.request import SearchRequest, ValueFilter
 from lycosa.search.core.schema import TORRENTS, IndexEntry
 from lycosa.search.core.torrent_query import parse_torrent_query
@@ -51,7 +51,8 @@ def index(tmp_path, monkeypatch, entries) -> Iterator[Index]:
 
 
 def request(text: str = "", **options) -> SearchRequest:
-    return SearchRequest(*parse_torrent_query(text, 0.0), **options)
+    parsed = parse_torrent_query(text, 0.0)
+    return SearchRequest(parsed.query, parsed.filters, **options)
 
 
 def keys(index: Index, wanted: SearchRequest) -> list[int]:
@@ -134,6 +135,25 @@ def test_matches_with_a_rare_word_of_a_loose_query_have_enough_words(index, entr
     assert set(found) == {
         key for key in wanted if {"zebra", "rare"} & words & {*entries[key - 1].texts["name"].split()}
     }
+
+
+@pytest.mark.parametrize("alternatives_max", [32, 11, 0])
+@pytest.mark.parametrize("text", ["often show absent", "often number14 show absent"])
+def test_matches_of_a_loose_query_sorted_by_a_number_have_enough_words(
+    index, monkeypatch, entries, text, alternatives_max
+):
+    """With fewer alternatives, the query is the one for pages sorted by relevance."""
+    monkeypatch.setattr(tantivy_queries, "ALTERNATIVES_MAX", alternatives_max)
+    monkeypatch.setattr(tantivy_slices, "COUNTED_MAX", 0)  # no word is rare
+    loose = request(text).query.loosened()
+    words = {term.words[0] for term in loose.optional}
+    found = {
+        each.key: each.numbers["found"]
+        for each in entries
+        if len(words & set(" ".join(each.texts.values()).split())) >= loose.needed
+    }
+    wanted = sorted(found, key=found.__getitem__, reverse=True)[:50]
+    assert keys(index, SearchRequest(loose, sort="found", limit=50)) == wanted
 
 
 def test_documents_that_a_request_excludes_are_not_found(index):

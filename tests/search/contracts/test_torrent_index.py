@@ -45,8 +45,8 @@ def index(request, tmp_path) -> Iterator[Index]:
 
 
 def find(index: Index, text: str = "", **options) -> list[int]:
-    query, filters = parse_torrent_query(text, 2000.0)
-    request = SearchRequest(query, filters, **options)
+    parsed = parse_torrent_query(text, 2000.0)
+    request = SearchRequest(parsed.query, parsed.filters, **options)
     found = index.find(request)
     assert found.total >= len(found.page)
     assert [index.has_matches(request, count) for count in (0, 1, 2, 9)] == [
