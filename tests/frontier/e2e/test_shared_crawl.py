@@ -136,7 +136,10 @@ class Crawl:
 
     @contextmanager
     def together(self, count: int) -> Iterator[None]:
-        """Let no worker of the block begin before all `count` have joined, so that none fetches all pages alone."""
+        """Let no worker of the block begin before all `count` have joined, so that none fetches all pages alone.
+
+        A worker that has never joined waits for a killed server for two seconds only.
+        """
         (self.home / "wait").touch()
         yield
         joined = [self.home / f"state{number}" / "worker" for number in range(count)]
@@ -252,7 +255,7 @@ def test_three_workers_and_the_server_are_killed(
         redis_server(append="everysec") as server,
         crawl(tmp_path, server.url, *options, pages=pages, hosts=hosts) as running,
     ):
-        with running.together(3):  # a worker that has never joined waits for the server for two seconds only
+        with running.together(3):
             for number in range(3):
                 running.start(number)
         kills = kill_workers(running, rng, kills_of_workers // 2)

@@ -24,7 +24,7 @@ OPTIONS = ("--delay", "0.1", "-s", "partitions=3")
 
 def crawl_with_kills(running: Crawl, server: RedisServer) -> None:
     """Kill a worker and the server during the crawl."""
-    with running.together(2):  # a worker that has never joined waits for the server for two seconds only
+    with running.together(2):
         for number in range(2):
             running.start(number)
     wait_for_items(running.home, PAGES // 5)
