@@ -37,7 +37,8 @@ class Speller:
         """
         if total > FEW:
             return ""
-        tried = list(dict.fromkeys(self._spellings(query)))[:TRIES]
+        with self._words.connected() as words:
+            tried = list(dict.fromkeys(_spellings(words, query)))[:TRIES]
 
         def finds_more(other: str) -> bool:
             with suppress(BadQuery):  # a spelling may be too long, or have too many words
@@ -46,25 +47,27 @@ class Speller:
 
         return next(filter(finds_more, tried), "")
 
-    def _spellings(self, query: str) -> Iterator[str]:
-        better: dict[str, list[str]] = {}
 
-        def note(word: str) -> str:
-            if len(better) < CHECKED:
-                better.setdefault(word, [])
-            return ""
+def _spellings(words: WordList, query: str) -> Iterator[str]:
+    better: dict[str, list[str]] = {}
 
-        respell(query, note)
-        known = self._words.frequencies(better)
-        for word in better:
-            better[word] = self._better(word, known.get(word, 0))
-        best = {word: found[0] for word, found in better.items() if found}
-        yield respell(query, lambda word: best.get(word, ""))
-        for word, found in better.items():
-            for other in found:
-                yield respell(query, lambda each, word=word, other=other: other if each == word else "")  # type: ignore[misc]
+    def note(word: str) -> str:
+        if len(better) < CHECKED:
+            better.setdefault(word, [])
+        return ""
 
-    def _better(self, word: str, frequency: int) -> list[str]:
-        found = [other for other, count in self._words.similar(word) if count >= frequency * RARER][:2]
-        divided = "" if frequency else self._words.divided(word)
-        return [*found, divided] if divided else found
+    respell(query, note)
+    known = words.frequencies(better)
+    for word in better:
+        better[word] = _better(words, word, known.get(word, 0))
+    best = {word: found[0] for word, found in better.items() if found}
+    yield respell(query, lambda word: best.get(word, ""))
+    for word, found in better.items():
+        for other in found:
+            yield respell(query, lambda each, word=word, other=other: other if each == word else "")  # type: ignore[misc]
+
+
+def _better(words: WordList, word: str, frequency: int) -> list[str]:
+    found = [other for other, _ in words.similar(word, max(frequency * RARER, 1))][:2]
+    divided = "" if frequency else words.divided(word)
+    return [*found, divided] if divided else found

@@ -21,7 +21,7 @@ from lycosa.search.core.query import SearchQuery, Term, check_page
 from lycosa.search.core.request import SearchRequest, ValueCounts
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
-from lycosa.search.speller import Speller
+from lycosa.search.speller import FEW, Speller
 from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
@@ -116,7 +116,7 @@ class TorrentSearch:
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)
         found = await self._find(wanted)
-        suggestion = await asyncio.to_thread(self._suggestion, request, found.total, removed)
+        suggestion = await self._suggestion(request, found.total, removed)
         has_none = found.exact and not found.total
         loose = parsed.query.loosened() if parsed.query and has_none and not request.strict else None
         if loose:
@@ -203,14 +203,15 @@ class TorrentSearch:
         words = self._speller.completions(prefix, limit * COMPLETIONS_TRIED)
         return list(islice(filter(is_shown, words), limit))
 
-    def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
+    async def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
+        if total > FEW or not request.suggests or self._speller is None or len(removed) >= REMOVED_MAX:
+            return ""
+
         def has_more(text: str, total: int) -> bool:
             parsed = self._parse(text, request.fields)
             return self._index.has_matches(SearchRequest(parsed.query, parsed.filters, without=removed), total)
 
-        if not request.suggests or self._speller is None or len(removed) >= REMOVED_MAX:
-            return ""
-        return self._speller.suggestion(request.text, total, has_more)
+        return await asyncio.to_thread(self._speller.suggestion, request.text, total, has_more)
 
     async def _removed(self) -> tuple[int, ...]:
         return tuple(await self._store.removed(REMOVED_MAX))

@@ -9,10 +9,11 @@ counts, which is harmless.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,22 @@ _MAKE = (f"CREATE TABLE words {_COLUMNS}", "CREATE TABLE counted (highest_key IN
 
 
 class WordList:
-    """Reads the list in the folder of an index. A missing or unreadable list has no words."""
+    """Reads the list in the folder of an index. A missing or unreadable list has no words.
 
-    def __init__(self, index: Path) -> None:
-        self._file = index / FOLDER / FILE
+    Each call opens the file anew, since the list may be replaced; calls within `connected` share a connection.
+    """
+
+    def __init__(self, index: Path, connection: sqlite3.Connection | None = None) -> None:
+        self._index, self._file, self._connection = index, index / FOLDER / FILE, connection
+
+    @contextmanager
+    def connected(self) -> Iterator[WordList]:
+        """Yield this list with one connection for all calls."""
+        with ExitStack() as stack:
+            connection = None
+            with suppress(sqlite3.Error):
+                connection = stack.enter_context(closing(open_read_only(self._file)))
+            yield WordList(self._index, connection)
 
     def completions(self, prefix: str, limit: int) -> list[str]:
         """Return the most frequent words that begin with this folded prefix."""
@@ -54,23 +67,24 @@ class WordList:
 
     def frequencies(self, words: Iterable[str]) -> dict[str, int]:
         """Return the frequencies of those words that are listed."""
-        listed = list(words)
-        marks = ", ".join("?" * len(listed))
-        return dict(self._read(f"SELECT word, frequency FROM words WHERE word IN ({marks})", listed))
+        listed = json.dumps(list(words))
+        return dict(self._read("SELECT word, frequency FROM json_each(?) JOIN words ON word = value", [listed]))
 
-    def similar(self, word: str) -> list[tuple[str, int]]:
-        """Return words with a similar spelling and their frequencies, the likeliest first."""
+    def similar(self, word: str, frequency_min: int = 1) -> list[tuple[str, int]]:
+        """Return words of a similar spelling that are at least this frequent, and their frequencies. The likeliest word
+        comes first."""
         slips = slips_allowed(word)
         if not slips:
             return []
-        near = nearest(word, self.frequencies(one_slip(word)).items())
+        known = self.frequencies(one_slip(word))
+        near = nearest(word, [each for each in known.items() if each[1] >= frequency_min])
         if near or slips == 1:
             return near
         # Two slips: only words with the same first two letters are compared.
         listed = self._read(
-            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND length(word) BETWEEN ? AND ?"
-            " ORDER BY frequency DESC LIMIT ?",
-            [word[:2], word[:2] + "\U0010ffff", len(word) - slips, len(word) + slips, SIMILAR_MAX],
+            "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND frequency >= ?"
+            " AND length(word) BETWEEN ? AND ? ORDER BY frequency DESC LIMIT ?",
+            [word[:2], word[:2] + "\U0010ffff", frequency_min, len(word) - slips, len(word) + slips, SIMILAR_MAX],
         )
         return nearest(word, listed)
 
@@ -82,12 +96,10 @@ class WordList:
         return " ".join(divided) if frequency else ""
 
     def _read(self, statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
-        # Opened each time: the list may be replaced, and reads are rare.
-        try:
-            with closing(open_read_only(self._file)) as database:
-                return database.execute(statement, values).fetchall()
-        except (sqlite3.Error, UnicodeEncodeError):
-            return []
+        with suppress(sqlite3.Error, UnicodeEncodeError), ExitStack() as stack:
+            connection = self._connection or stack.enter_context(closing(open_read_only(self._file)))
+            return connection.execute(statement, values).fetchall()
+        return []
 
 
 def sampled_words(entries: Sequence[IndexEntry], texts: Sequence[str]) -> list[str]:

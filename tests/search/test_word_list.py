@@ -42,9 +42,24 @@ def test_words_with_a_similar_spelling(tmp_path):
     assert words.similar("sivler") == [("silver", 2)]
     assert words.similar("harbuor") == words.similar("arbour") == words.similar("harbuo") == [("harbour", 1)]
     assert words.similar("nihgt") == [("night", 2)]
+    assert words.similar("nihgt", 3) == words.similar("niht", 3) == [], "less frequent words"
     assert words.similar("two") == [], "short words"
     assert words.divided("nighttrain") == "night train"
     assert words.divided("nightmare") == ""
+
+
+def test_a_rare_spelling_does_not_hide_a_frequent_one(tmp_path):
+    words = filled(tmp_path, [*["harbour"] * 12, "habur"])
+    assert words.similar("habuor", 1) == [("habur", 1)], "one slip"
+    assert words.similar("habuor", 2) == [("harbour", 12)], "two slips"
+
+
+def test_calls_with_one_connection_see_the_list_as_others_do(tmp_path):
+    with filled(tmp_path).connected() as words:
+        assert words.frequencies(["show", "other"]) == {"show": 2}
+        assert words.similar("sivler") == [("silver", 2)]
+    with WordList(tmp_path / "missing").connected() as words:
+        assert (words.frequencies(["show"]), words.similar("sivler")) == ({}, [])
 
 
 def test_without_a_list_no_words_are_found(tmp_path):

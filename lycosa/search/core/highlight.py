@@ -7,7 +7,7 @@ words are adjacent. `SNIPPET_TEXT_MAX` and `SPANS_MAX` bound the work for a text
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -69,10 +69,14 @@ class Highlighter:
     def title(self, title: str) -> str:
         return _mark(_one_line(title), self._title, self._fold)
 
-    def adds(self, title: str, other: str) -> bool:
-        """Return whether `other` matches a term of the query that `title` lacks."""
-        folded, other_folded = self._fold(normalize(title)), self._fold(normalize(other))
-        return any(_spans(other_folded, [each]) and not _spans(folded, [each]) for each in self._title)
+    def adding(self, title: str, others: Iterable[str]) -> Iterator[str]:
+        """Yield those other texts that match a term of the query which `title` lacks."""
+        folded = self._fold(normalize(title))
+        lacked = [each for each in self._title if not _has(folded, each)]
+        for other in others if lacked else ():
+            other_folded = self._fold(normalize(other))
+            if any(_has(other_folded, each) for each in lacked):
+                yield other
 
     def snippet(self, text: str) -> str:
         """Return the part of the text with the most query terms, as HTML."""
@@ -116,6 +120,10 @@ def _spans(folded: str, patterns: list[_Pattern]) -> list[_Span]:
         for start, end in islice(_matches(folded, pattern), SPANS_MAX)
     )
     return sorted(found)
+
+
+def _has(folded: str, pattern: _Pattern) -> bool:
+    return next(_matches(folded, pattern), None) is not None
 
 
 def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:

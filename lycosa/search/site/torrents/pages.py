@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jinja2
@@ -34,6 +35,8 @@ from lycosa.storage.core.torrent_record import Standing, StoredTorrent
 
 NEWEST = 10
 OTHER_RELEASES = 8
+SELECTS_CACHED = 512
+"""Maximum number of rendered selections kept: of each filter, value and language."""
 # fmt: off
 LANGUAGE_NAMES = dict(zip(LANGUAGES, (
     "English", "Chinese", "Japanese", "Korean", "Russian", "German", "French", "Spanish", "Italian", "Portuguese",
@@ -108,6 +111,7 @@ class TorrentPages:
             language_names=LANGUAGE_NAMES,
             languages=LANGUAGES_OF_SITE,
             iso_time=iso_time,
+            select=lru_cache(SELECTS_CACHED)(self._select),
         )
 
     async def home(self, request: Request) -> Response:
@@ -204,6 +208,12 @@ class TorrentPages:
         text = self._templates.get_template(template).render(values, language=language, t=language.text)
         headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
         return HTMLResponse(text, status, headers)
+
+    def _select(self, code: str, name: str, chosen: str, any_too: bool) -> str:
+        """Render the selection of a filter. Most pages have seven with 80 values, nearly always the same."""
+        language = LANGUAGES_OF_SITE[code]
+        template = self._templates.get_template("torrent_select.html")
+        return template.render(name=name, chosen=chosen, any=any_too, t=language.text)
 
     def path(self, path: str) -> str:
         """Return the path of a page, including the path of the site."""

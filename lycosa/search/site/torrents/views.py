@@ -135,9 +135,8 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
-    names = _file_names(torrent.record.files[:FILES_READ_MAX])
-    adding = (highlighter.title(name) for name in names if highlighter.adds(torrent.record.name, name))
-    return list(islice(adding, MATCHING_FILES))
+    adding = highlighter.adding(torrent.record.name, _file_names(torrent.record.files[:FILES_READ_MAX]))
+    return [highlighter.title(name) for name in islice(adding, MATCHING_FILES)]
 
 
 def _file_names(files: Sequence[StoredFile]) -> Iterator[str]:
