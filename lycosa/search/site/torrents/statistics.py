@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
 
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 
-COUNT_EVERY_S = 60.0
-"""A request starts a new count if the numbers are older than this."""
+COUNT_EVERY_S, COUNT_EVERY_MAX_S = 60.0, 300.0
+"""A request starts a new count if the numbers are older than this: than COUNT_EVERY_S if counting is fast."""
+COUNTING_SHARE = 0.004
+"""The share of the time that counting may take, within the limits above."""
 AGE_MAX_S = 600.0
 """Maximum age of the numbers shown; if they are older, the visitor waits."""
 DAY_S = 86_400
@@ -30,6 +32,8 @@ SIZE_LABELS = (
     "20 to 100 GB",
     "over 100 GB",
 )
+
+Counted = TypeVar("Counted")
 
 
 class Day(NamedTuple):
@@ -58,29 +62,39 @@ class Statistics:
     def __init__(self, search: TorrentSearch, now: Callable[[], float] = time.monotonic) -> None:
         self._search, self._now = search, now
         self._kept: Numbers | None = None
+        self._count_every_s = COUNT_EVERY_S
         self._counting: asyncio.Future[Numbers] | None = None
 
     async def get(self) -> Numbers:
         kept = self._kept
         age_s = self._now() - kept.counted_at if kept else math.inf
-        if age_s > COUNT_EVERY_S and (self._counting is None or self._counting.done()):
-            self._counting = asyncio.ensure_future(self._count())
+        waits = age_s > AGE_MAX_S
+        if age_s > self._count_every_s and (self._counting is None or self._counting.done()):
+            self._counting = asyncio.ensure_future(self._count(at_once=4 if waits else 1))
             self._counting.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if kept is None or age_s > AGE_MAX_S:
+        if kept is None or waits:
             assert self._counting
             return await asyncio.shield(self._counting)
         return kept
 
-    async def _count(self) -> Numbers:
+    async def _count(self, at_once: int) -> Numbers:
+        """Count. At ten million torrents, each number keeps a core busy for a third of a second, so unless a visitor
+        waits, they are counted one after the other, and other requests have the other cores."""
+        turns = asyncio.Semaphore(at_once)
+
+        async def counted(count: Awaitable[Counted]) -> Counted:
+            async with turns:
+                return await count
+
+        began = self._now()
         today = int(time.time()) // DAY_S * DAY_S
         starts = [today + (1 - n) * DAY_S for n in range(DAYS, -1, -1)]
-        counted = await asyncio.gather(
-            self._search.count(),
-            self._search.count_values(TorrentRequest(), exact=True),
-            self._search.count_ranges("found", starts),
-            self._search.count_ranges("size", SIZE_BOUNDS),
+        torrents, values, days, sizes = await asyncio.gather(
+            counted(self._search.count()),
+            counted(self._search.count_values(TorrentRequest(), exact=True)),
+            counted(self._search.count_ranges("found", starts)),
+            counted(self._search.count_ranges("size", SIZE_BOUNDS)),
         )
-        torrents, values, days, sizes = counted
         dated = [
             Day(time.strftime("%Y-%m-%d", time.gmtime(start)), found)
             for start, found in zip(starts, days.counts, strict=False)
@@ -92,6 +106,8 @@ class Statistics:
             dated[::-1],
             dict(zip(SIZE_LABELS, sizes.counts, strict=True)),
             self._now(),
-            exact=all(each.exact for each in counted),
+            exact=all(each.exact for each in (torrents, values, days, sizes)),
         )
+        took_s = self._kept.counted_at - began
+        self._count_every_s = min(max(took_s / COUNTING_SHARE, COUNT_EVERY_S), COUNT_EVERY_MAX_S)
         return self._kept

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 
+from lycosa.search.core.request import ValueCounts
 from lycosa.search.core.schema import TORRENTS
 from lycosa.search.fts5 import Fts5Index
-from lycosa.search.site.torrents.statistics import AGE_MAX_S, COUNT_EVERY_S, Statistics
+from lycosa.search.site.torrents.statistics import AGE_MAX_S, COUNT_EVERY_MAX_S, COUNT_EVERY_S, Statistics
 from lycosa.search.torrent_indexer import TorrentIndexer
-from lycosa.search.torrents import TorrentSearch
+from lycosa.search.torrents import RangeCounts, TorrentCount, TorrentSearch
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
 
@@ -42,5 +43,48 @@ def test_older_numbers_are_shown_while_torrents_are_counted(tmp_path):
             now += AGE_MAX_S + 1
             assert await shown() == 3, "old numbers are not shown"
             await indexer.close()
+
+    asyncio.run(scenario())
+
+
+def test_numbers_that_take_long_to_count_are_counted_less_often(tmp_path):
+    async def scenario():
+        now, counts, running, at_once = 0.0, 0, 0, []
+
+        class SlowSearch(TorrentSearch):
+            """Takes a second for each of the four numbers."""
+
+            async def count(self) -> TorrentCount:
+                return await self._slow(super().count())
+
+            async def count_values(self, request, *, exact=False) -> ValueCounts:
+                return await self._slow(super().count_values(request, exact=exact))
+
+            async def count_ranges(self, field, bounds) -> RangeCounts:
+                return await self._slow(super().count_ranges(field, bounds))
+
+            async def _slow(self, count):
+                nonlocal now, counts, running
+                counts, running = counts + 1, running + 1
+                at_once.append(running)
+                counted = await count
+                now, running = now + 1, running - 1
+                return counted
+
+        with closing(Fts5Index(tmp_path / "index", TORRENTS, write=True)) as index:
+            statistics = Statistics(SlowSearch(index, MemoryRecordStore(), lambda: 0.0), lambda: now)
+            await statistics.get()
+            assert (counts, max(at_once)) == (4, 4), "a visitor waits"
+            at_once.clear()
+            now += COUNT_EVERY_MAX_S - 1
+            await statistics.get()
+            for _ in range(9):  # a count would start in some turns of the loop
+                await asyncio.sleep(0)
+            assert counts == 4
+            now += 2
+            await statistics.get()
+            while counts < 8:  # noqa: ASYNC110  the counts run in threads
+                await asyncio.sleep(0)
+            assert max(at_once) == 1, "no visitor waits"
 
     asyncio.run(scenario())
