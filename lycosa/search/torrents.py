@@ -158,7 +158,7 @@ class TorrentSearch:
         return [f"{head} {word}".strip() for word in words]
 
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
-        return Highlighter(query, analysis_of(self._index.analysis)) if query else None
+        return Highlighter(query, analysis_of(self._index.analysis), releases=True) if query else None
 
     async def _find(self, wanted: SearchRequest) -> _StoredMatches:
         """Find a page of matches that the store has. If the index may return removed torrents, the page is counted from

@@ -98,6 +98,14 @@ def original_index(text: str, folded_index: int) -> int:
     return len(text)
 
 
+def folded_starts(text: str) -> list[int]:
+    """Map every index in `fold(text)` to the normalized `text`. The last entry is `len(text)`."""
+    starts = list[int]()
+    for place, char in enumerate(text):
+        starts += [place] * (1 if char < "\x80" else len(_FOLDED[ord(char)]))
+    return [*starts, len(text)]
+
+
 def words(text: str) -> list[str]:
     """Return the folded words in order."""
     folded = fold(normalize(text))

@@ -1,20 +1,22 @@
 """Marks the words of a query in titles and snippets. Returns escaped HTML with the matches in `<b>`.
 
 Words are found by the rules of `search.core.analyzer`. A phrase, or a word of several parts, matches only where its
-words are adjacent. `SNIPPET_TEXT_MAX` and `SPANS_MAX` bound the work for a text.
+words are adjacent. `SNIPPET_TEXT_MAX` and `SPANS_MAX` bound the work for a text, and a run of letters is searched once
+for each term.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 from lycosa.search.core.analysis import PLAIN, Analysis
-from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, is_unspaced, normalize, original_index
+from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, folded_starts, is_unspaced, normalize, original_index
 from lycosa.search.core.query import SearchQuery
+from lycosa.search.core.release_names import season_of, spellings
 from lycosa.search.core.results import Document, Hit
 
 SNIPPET_CHARS = 240
@@ -26,6 +28,7 @@ GAP_MAX = 40
 """Maximum number of characters between two words of a marked phrase."""
 
 _LETTER = re.compile(SPACED_LETTER)
+_LETTERS = re.compile(f"{SPACED_LETTER}*")
 _WORD_EDGE_CHARS = 24
 _FIRST_SEARCH_CHARS = 16_000
 
@@ -36,24 +39,35 @@ class _Span(NamedTuple):
     term: int
 
 
-class _Pattern(NamedTuple):
+class _Term(NamedTuple):
     """Finds the words of a term. If `spaced`, a match counts only if no letter follows it."""
 
     words: re.Pattern[str]
     spaced: bool
+    part: str
+    """A text without which there is no match."""
+    word: str
+    """The word of the term; "" if it has several."""
+
+
+class _Text(NamedTuple):
+    folded: str
+    spellings: Sequence[tuple[int, int, str]] = ()
+    """Start, end, and the word that replaces the spelling."""
 
 
 class Highlighter:
-    """Marks the words of one query."""
+    """Marks the words of one query. With `releases`, it also marks other spellings of them in the names of releases:
+    x265 and HEVC for h265."""
 
-    def __init__(self, query: SearchQuery, analysis: Analysis = PLAIN) -> None:
-        self._fold = analysis.fold
+    def __init__(self, query: SearchQuery, analysis: Analysis = PLAIN, *, releases: bool = False) -> None:
+        self._fold, self._releases = analysis.fold, releases
         terms = [term for clause in query.clauses for term in clause if term.where != "site"]
         loose = query.loosened()
         terms += loose.optional if loose else ()
         everywhere = dict.fromkeys(term.words for term in terms if term.where == "any")
-        self._text = [_pattern(found, analysis) for found in everywhere]
-        self._title = self._text + [_pattern(term.words, analysis) for term in terms if term.where == "title"]
+        self._text = [_term(found, analysis) for found in everywhere]
+        self._title = self._text + [_term(term.words, analysis) for term in terms if term.where == "title"]
 
     def hit(self, document: Document, score: float) -> Hit:
         return Hit(
@@ -67,15 +81,16 @@ class Highlighter:
         )
 
     def title(self, title: str) -> str:
-        return _mark(_one_line(title), self._title, self._fold)
+        text = normalize(_one_line(title))
+        return _mark(text, _spans(self._folded(text), self._title))
 
-    def adding(self, title: str, others: Iterable[str]) -> Iterator[str]:
+    def other_matches(self, title: str, others: Iterable[str]) -> Iterator[str]:
         """Yield those other texts that match a term of the query which `title` lacks."""
-        folded = self._fold(normalize(title))
-        lacked = [each for each in self._title if not _has(folded, each)]
+        text = self._folded(normalize(title))
+        lacked = [term for term in self._title if not _has(text, term)]
         for other in others if lacked else ():
-            other_folded = self._fold(normalize(other))
-            if any(_has(other_folded, each) for each in lacked):
+            other_text = self._folded(normalize(other))
+            if any(_has(other_text, term) for term in lacked):
                 yield other
 
     def snippet(self, text: str) -> str:
@@ -83,7 +98,8 @@ class Highlighter:
         text = normalize(text[:SNIPPET_TEXT_MAX])
         start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
-        shown = _mark(_one_line(text[start:end]), self._text, self._fold)
+        part = normalize(_one_line(text[start:end]))
+        shown = _mark(part, _spans(_Text(self._fold(part)), self._text))
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
 
     def _best_part(self, text: str) -> tuple[int, int]:
@@ -94,13 +110,17 @@ class Highlighter:
 
     def _look(self, text: str) -> tuple[int, int, int]:
         folded = self._fold(text)
-        shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
+        shown, start, end = _best_window(_spans(_Text(folded), self._text), SNIPPET_CHARS)
         if len(folded) != len(text):
             return shown, original_index(text, start), original_index(text, end)
         return shown, start, end
 
+    def _folded(self, text: str) -> _Text:
+        folded = self._fold(text)
+        return _Text(folded, list(spellings(folded)) if self._releases else ())
 
-def _pattern(found: tuple[str, ...], analysis: Analysis) -> _Pattern:
+
+def _term(found: tuple[str, ...], analysis: Analysis) -> _Term:
     """Return a pattern for these words next to each other.
 
     Two choices make it fast. It begins with a literal, which `re` finds quickly. Without stemming it has no class of
@@ -110,33 +130,37 @@ def _pattern(found: tuple[str, ...], analysis: Analysis) -> _Pattern:
     for before, word in pairwise(found):
         touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
         pieces.append(rf"\W{{{0 if touching else 1},{GAP_MAX}}}{analysis.pattern(word)}")
-    return _Pattern(re.compile("".join(pieces)), not is_unspaced(found[-1]))
+    word = "" if len(found) > 1 else found[0]
+    return _Term(re.compile("".join(pieces)), not is_unspaced(found[-1]), found[0].removesuffix("i"), word)
 
 
-def _spans(folded: str, patterns: list[_Pattern]) -> list[_Span]:
+def _spans(text: _Text, terms: Sequence[_Term]) -> list[_Span]:
     found = (
-        _Span(start, end, term)
-        for term, pattern in enumerate(patterns)
-        for start, end in islice(_matches(folded, pattern), SPANS_MAX)
+        _Span(start, end, number)
+        for number, term in enumerate(terms)
+        for start, end in islice(_matches(text, term), SPANS_MAX)
     )
     return sorted(found)
 
 
-def _has(folded: str, pattern: _Pattern) -> bool:
-    return next(_matches(folded, pattern), None) is not None
+def _has(text: _Text, term: _Term) -> bool:
+    return next(_matches(text, term), None) is not None
 
 
-def _matches(folded: str, pattern: _Pattern) -> Iterator[tuple[int, int]]:
+def _matches(text: _Text, term: _Term) -> Iterator[tuple[int, int]]:
     """Yield the matches that are not parts of longer words."""
-    at = 0
-    while found := pattern.words.search(folded, at):
+    for start, end, word in text.spellings:
+        if term.word and term.word in (word, season_of(word)):
+            yield start, end
+    folded, at = text.folded, 0
+    while term.part in folded and (found := term.words.search(folded, at)):
         start, end = found.span()
         begins = not start or not _LETTER.match(folded, start) or not _LETTER.match(folded, start - 1)
-        if begins and not (pattern.spaced and _LETTER.match(folded, end)):
+        if begins and not (term.spaced and _LETTER.match(folded, end)):
             yield start, end
             at = end
-        else:
-            at = start + 1
+        else:  # in the rest of this run of letters, no match begins a word
+            at = max(start + 1, _LETTERS.match(folded, start).end())  # type: ignore[union-attr]  # it can be empty
 
 
 def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
@@ -179,17 +203,14 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _mark(text: str, patterns: list[_Pattern], fold: Callable[[str], str]) -> str:
-    text = normalize(text)
-    spans = _spans(fold(text), patterns)
+def _mark(text: str, spans: list[_Span]) -> str:
     if not spans:
         return escape(text)
-    ascii_only = text.isascii()
+    starts = range(len(text) + 1) if text.isascii() else folded_starts(text)
     pieces: list[str] = []
     done = 0
     for start, end in _merged(spans):
-        begin = start if ascii_only else original_index(text, start)
-        after = end if ascii_only else original_index(text, end - 1) + 1
+        begin, after = starts[start], starts[end - 1] + 1
         pieces += [escape(text[done:begin]), "<b>", escape(text[max(done, begin) : after]), "</b>"]
         done = after
     pieces.append(escape(text[done:]))

@@ -12,6 +12,7 @@ E3, EP03, Episode 3            ep03        Season 1 Episode 2        s01e02
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 # The pattern begins with a set of characters, because Python then skips other characters quickly. The alternatives
@@ -42,6 +43,12 @@ def one_spelling(text: str) -> str:
     if not text.isascii():
         text = _NUMBERED.sub(r"第\1", text)
     return _SPELLING.sub(_spelled, text)
+
+
+def spellings(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the start, the end and the replacement of each spelling that `one_spelling` replaces, except 第03集."""
+    for found in _SPELLING.finditer(text):
+        yield found.start(), found.end(), _spelled(found)
 
 
 def season_of(word: str) -> str:

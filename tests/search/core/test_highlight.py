@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from lycosa.core.errors import IndexFailure
 from lycosa.search.core.analyzer import normalize
 from lycosa.search.core.highlight import SNIPPET_CHARS, SNIPPET_TEXT_MAX, SPANS_MAX, Highlighter
 from lycosa.search.core.query import parse_query
+from lycosa.search.core.torrent_query import parse_torrent_query
 
 
 def title(query: str, text: str) -> str:
@@ -54,6 +56,40 @@ def plain(marked: str) -> str:
 )
 def test_words_in_titles_are_marked(query, text, marked):
     assert title(query, text) == marked
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("x264", "Great.Show.x264", "Great.Show.<b>x264</b>"),
+        ("h265", "Show HEVC hevcx x265", "Show <b>HEVC</b> hevcx <b>x265</b>"),
+        ("4k", "Film 4K UHD 2160p", "Film <b>4K</b> <b>UHD</b> <b>2160p</b>"),
+        ("web-dl", "A.WEB-DL WEBDL", "A.<b>WEB-DL</b> <b>WEBDL</b>"),
+        ("s01e02", "Show 1x02 Season 1 Episode 2 S01E03", "Show <b>1x02</b> <b>Season 1 Episode 2</b> S01E03"),
+        ("season 1", "Résumé S01E02 s02e01", "Résumé <b>S01E02</b> s02e01"),
+        ("show -x264", "Show.x264", "<b>Show</b>.x264"),
+    ],
+)
+def test_other_spellings_in_names_of_releases_are_marked(query, text, marked):
+    parsed = parse_torrent_query(query, 0.0).query
+    assert Highlighter(parsed, releases=True).title(text) == marked
+    assert Highlighter(parsed).title("x264 4K 1x02").count("<b>") == 0, "in pages they are other words"
+
+
+def test_other_texts_match_terms_that_the_title_lacks():
+    highlighter = Highlighter(parse_torrent_query("great scenes x265", 0.0).query, releases=True)
+    others = ["great", "behind the Scenes/1.mkv", "film.HEVC.mkv", "other"]
+    assert list(highlighter.other_matches("Great", others)) == others[1:3]
+    assert list(highlighter.other_matches("Great scenes, HEVC", others)) == []
+
+
+def test_long_words_are_searched_once_for_each_term():
+    query = parse_query(" ".join("a" * length for length in range(1, 40)))
+    highlighter, name = Highlighter(query), "a" * 250
+    began = time.process_time()
+    assert [highlighter.title(name) for _ in range(200)] == [name] * 200
+    assert list(highlighter.other_matches("", [name] * 200)) == []
+    assert time.process_time() - began < 1.0, "it took 8 s when each letter was searched anew"
 
 
 def test_title_filter_marks_words_in_the_title_only():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
@@ -14,7 +14,7 @@ from lycosa.core.units import format_size
 from lycosa.search.core.highlight import Highlighter
 from lycosa.search.torrents import FILES_READ_MAX
 from lycosa.storage.core.content_facts import ContentFacts
-from lycosa.storage.core.torrent_record import StoredFile, StoredTorrent
+from lycosa.storage.core.torrent_record import StoredTorrent
 
 FILES_SHOWN_MAX = 1000
 FOLDERS_DEEP_MAX = 12
@@ -39,12 +39,12 @@ class TorrentView(NamedTuple):
     type: str
     languages: tuple[str, ...]
     matching: list[str]
-    """Names of files, as HTML, that match a term of the query which `name` lacks."""
+    """Paths of files, as HTML, that match a term of the query which `name` lacks."""
 
 
 @dataclass(slots=True)
 class Folder:
-    """A folder of the file tree."""
+    """A folder of the file tree. `name` is HTML."""
 
     name: str
     size_bytes: int = 0
@@ -104,6 +104,7 @@ def magnet_uri(torrent: StoredTorrent) -> str:
 
 def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder:
     """Return the first FILES_SHOWN_MAX files as a tree."""
+    shown = highlighter.title if highlighter else escape
     root = Folder("")
     for file in torrent.record.files[:FILES_SHOWN_MAX]:
         *above, name = [part for part in file.path.split("/") if part] or ["Unnamed"]
@@ -111,11 +112,12 @@ def file_tree(torrent: StoredTorrent, highlighter: Highlighter | None) -> Folder
         folder.size_bytes += file.size_bytes
         folder.count += 1
         for part in _shallow(above):
-            folder = folder.folders.setdefault(part, Folder(part))
+            if part not in folder.folders:
+                folder.folders[part] = Folder(shown(part))
+            folder = folder.folders[part]
             folder.size_bytes += file.size_bytes
             folder.count += 1
-        shown = highlighter.title(name) if highlighter else escape(name)
-        folder.files.append((shown, format_size(file.size_bytes)))
+        folder.files.append((shown(name), format_size(file.size_bytes)))
     return root
 
 
@@ -135,10 +137,8 @@ def _shallow(parts: Sequence[str]) -> Iterable[str]:
 
 
 def _matching(torrent: StoredTorrent, highlighter: Highlighter) -> list[str]:
-    adding = highlighter.adding(torrent.record.name, _file_names(torrent.record.files[:FILES_READ_MAX]))
-    return [highlighter.title(name) for name in islice(adding, MATCHING_FILES)]
-
-
-def _file_names(files: Sequence[StoredFile]) -> Iterator[str]:
-    for file in files:
-        yield file.path.rpartition("/")[2][:NAME_SHOWN_MAX]
+    paths = (file.path[-NAME_SHOWN_MAX:] for file in torrent.record.files[:FILES_READ_MAX])
+    return [
+        highlighter.title(path)
+        for path in islice(highlighter.other_matches(torrent.record.name, paths), MATCHING_FILES)
+    ]
