@@ -10,8 +10,11 @@ from collections.abc import Iterator
 import uvicorn
 
 from lycosa.core.errors import LycosaError
+from lycosa.infra.open_files import raise_open_files_limit
 from lycosa.infra.web.listening import Access, PortInUse, open_listener
 
+CONNECTIONS_MAX, OTHER_FILES = 4_000, 200
+"""Maximum number of connections. While there are more, requests are answered with status 503."""
 FINISH_TIMEOUT_S = 2
 """Maximum seconds until requests in progress finish after a signal."""
 
@@ -31,7 +34,8 @@ def listen(
 class Server(uvicorn.Server):
     """A server that SIGINT or SIGTERM stops. uvicorn's own server would raise the signal again at the end."""
 
-    def __init__(self, app: object, *, lifespan: bool = False, connections_max: int | None = None) -> None:
+    def __init__(self, app: object, *, lifespan: bool = False) -> None:
+        files = raise_open_files_limit(CONNECTIONS_MAX + OTHER_FILES)
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
@@ -39,7 +43,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="on" if lifespan else "off",
-                limit_concurrency=connections_max,
+                limit_concurrency=max(min(CONNECTIONS_MAX, files - OTHER_FILES), 1),
                 timeout_graceful_shutdown=FINISH_TIMEOUT_S,
             )
         )

@@ -33,6 +33,9 @@ CODE_MIN = 9
 ALL_COUNTED = 250_000
 SIMILAR_MAX = 2_000
 """Maximum number of listed words compared with a word: the most frequent ones with its first two letters."""
+RARE = 10
+"""A word with one slip that is less frequent than this may be misspelled itself: words with two slips that are RARE
+times as frequent are likelier."""
 SAMPLE = 16
 """One in SAMPLE documents with numeric keys above ALL_COUNTED is counted."""
 _COLUMNS = "(word TEXT PRIMARY KEY, frequency INTEGER NOT NULL) WITHOUT ROWID"
@@ -78,15 +81,17 @@ class WordList:
             return []
         known = self.frequencies(one_slip(word))
         near = nearest(word, [each for each in known.items() if each[1] >= frequency_min])
-        if near or slips == 1:
+        best = max((frequency for _, frequency in near), default=0)
+        if best >= RARE or slips == 1:
             return near
         # Two slips: only words with the same first two letters are compared.
+        frequency_min = max(frequency_min, best * RARE)
         listed = self._read(
             "SELECT word, frequency FROM words WHERE word >= ? AND word < ? AND frequency >= ?"
             " AND length(word) BETWEEN ? AND ? ORDER BY frequency DESC LIMIT ?",
             [word[:2], word[:2] + "\U0010ffff", frequency_min, len(word) - slips, len(word) + slips, SIMILAR_MAX],
         )
-        return nearest(word, listed)
+        return [*nearest(word, listed), *near]
 
     def divided(self, word: str) -> str:
         """Return this word divided into two listed words by a space; "" if impossible."""

@@ -50,8 +50,9 @@ def test_words_with_a_similar_spelling(tmp_path):
 
 def test_a_rare_spelling_does_not_hide_a_frequent_one(tmp_path):
     words = filled(tmp_path, [*["harbour"] * 12, "habur"])
-    assert words.similar("habuor", 1) == [("habur", 1)], "one slip"
-    assert words.similar("habuor", 2) == [("harbour", 12)], "two slips"
+    assert words.similar("habuor") == [("harbour", 12), ("habur", 1)]
+    assert words.similar("habuor", 2) == [("harbour", 12)]
+    assert filled(tmp_path / "few", ["harbour", "habur"]).similar("habuor") == [("habur", 1)], "as frequent"
 
 
 def test_calls_with_one_connection_see_the_list_as_others_do(tmp_path):

@@ -19,7 +19,6 @@ from lycosa.infra.web.listening import Access, remote_note, stop_note, url_of
 BIND = "127.0.0.1:8082"
 KEY_VARIABLE = "LYCOSA_PROXY_API_KEY"
 KEY_BYTES_MAX = 4096
-CONNECTIONS_MAX = 4_000
 
 
 @click.command("site")
@@ -65,7 +64,7 @@ async def _serve(address: str, key: str, listener: socket.socket, access: Access
 
     with listener, fast_shutdown(report=report_line) as deadline:
         async with open_project_pool(address) as pool:
-            server = Server(build_pool_site(pool, address, key), lifespan=True, connections_max=CONNECTIONS_MAX)
+            server = Server(build_pool_site(pool, address, key), lifespan=True)
             url, note = url_of(listener.getsockname()), remote_note(listener.getsockname()[0], access)
             print(f"Proxies: {url}/  ({stop_note('API: /api', note)})", flush=True)
             await server.serve(sockets=[listener])

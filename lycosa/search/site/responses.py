@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 COMPRESSED_MIN_BYTES = 1024
+COMPRESS_LEVEL = 5
+"""Level 9 takes twice the time for 1% less."""
 NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
 """The headers of a response 304."""
 _TIME_TAKEN = re.compile(rb'<span class="took">[^<]*</span>|"took_ms":[^,}]*')

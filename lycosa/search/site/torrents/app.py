@@ -20,7 +20,7 @@ from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses
 from lycosa.search.site.app import TEMPLATES
 from lycosa.search.site.limits import BURST, PER_MINUTE, ClientLimit
-from lycosa.search.site.responses import COMPRESSED_MIN_BYTES, Answer, conditional
+from lycosa.search.site.responses import COMPRESS_LEVEL, COMPRESSED_MIN_BYTES, Answer, conditional
 from lycosa.search.site.torrents.admin.administration import Administration
 from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
@@ -31,7 +31,8 @@ from lycosa.search.site.torrents.statistics import Statistics
 from lycosa.search.site.torrents.torznab import Torznab, bad_credentials
 from lycosa.search.torrents import TorrentSearch
 
-NOT_FOR_ROBOTS = ("/search", "/torrent/", "/api/", "/torznab/")
+NOT_FOR_ROBOTS = ("/search", "/api/", "/torznab/")
+"""Torrents are not in this list: robots that may not read a page do not see that it is `noindex`, or was removed."""
 KEYED = {"/api/search", "/api/counts", "/api/suggest", "/api/torrents/{infohash}", "/torznab/api"}
 """Paths for programs, which need a key if the site has keys. What pages link to stays open, so keys hide no data."""
 UNPASSED = ("/admin", "/takedown", "/static/")
@@ -97,7 +98,7 @@ def build_torrent_site(
             Exception: failures.crash,
         },
     )
-    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     if in_child:
         return app
     if processes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tomllib
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from lycosa.search.site.app import counted
 LANGUAGE_COOKIE = "lycosa_language"
 LANGUAGE_KEPT_S = 365 * 86_400
 TABLES = Path(__file__).parent / "languages"
+_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.\d{0,3})?)")
 TIME_MAX = 253_402_300_799  # the end of the year 9999
 
 
@@ -76,8 +78,16 @@ def language_of(request: Request) -> Language:
     """Return the language that the visitor chose, or the first supported one that the browser asks for."""
     if chosen := LANGUAGES_OF_SITE.get(request.cookies.get(LANGUAGE_COOKIE, "")):
         return chosen
-    for part in request.headers.get("accept-language", "")[:200].split(","):
-        code = part.partition(";")[0].strip().lower().partition("-")[0]
-        if code in LANGUAGES_OF_SITE:
-            return LANGUAGES_OF_SITE[code]
-    return ENGLISH
+    asked = sorted(map(_asked, request.headers.get("accept-language", "")[:200].split(",")), reverse=True, key=_quality)
+    return next((LANGUAGES_OF_SITE[code] for quality, code in asked if quality and code in LANGUAGES_OF_SITE), ENGLISH)
+
+
+def _asked(part: str) -> tuple[float, str]:
+    """Return the quality and the code of a language in the header Accept-Language (RFC 9110 §12.5.4)."""
+    tag, _, quality = part.partition(";")
+    weight = _WEIGHT.fullmatch(quality.strip())
+    return float(weight[1]) if weight else 1.0, tag.strip().lower().partition("-")[0]
+
+
+def _quality(asked: tuple[float, str]) -> float:
+    return asked[0]

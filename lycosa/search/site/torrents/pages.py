@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.storage.core.content_facts import LANGUAGES
 from lycosa.storage.core.torrent_record import Standing, StoredTorrent
 
+PLACE = re.compile(r"/(?:[\w.-]+(?:/[\w.-]+)*)?(?:\?[^\s\\#]*)?", re.ASCII)
+"""A page of the site to which the choice of a language leads back."""
 NEWEST = 10
 OTHER_RELEASES = 8
 SELECTS_CACHED = 512
@@ -115,18 +118,19 @@ class TorrentPages:
         )
 
     async def home(self, request: Request) -> Response:
-        numbers, newest = await asyncio.gather(
-            self._statistics.get(), self._search.search(TorrentRequest(limit=NEWEST, sort="date"))
+        numbers, count, newest = await asyncio.gather(
+            self._statistics.get(),
+            self._search.count(),
+            self._search.search(TorrentRequest(limit=NEWEST, sort="date")),
         )
-        return self.page(
-            request, "torrent_home.html", numbers=numbers, newest=[torrent_view(each, None) for each in newest.torrents]
-        )
+        views = [torrent_view(each, None) for each in newest.torrents]
+        return self.page(request, "torrent_home.html", numbers=numbers, count=count, newest=views)
 
     async def search(self, request: Request) -> Response:
         try:
             params = search_params(request.query_params)
             wanted = params.request()
-            found, counts = await asyncio.gather(self._search.search(wanted), self._counts(params))
+            found, counts = await asyncio.gather(self._search.search(wanted), self.counts(params))
         except BadQuery as failure:
             reason = language_of(request).sentence(failure)
             return self.page(request, "torrent_unclear.html", 400, query=_typed(request), reason=reason)
@@ -151,7 +155,8 @@ class TorrentPages:
             link=lambda page: self.path(f"/search?{params.query(page=page)}"),
         )
 
-    async def _counts(self, params: SearchParams) -> ValueCounts:
+    async def counts(self, params: SearchParams) -> ValueCounts:
+        """Return how many results have each type and language. Those of all torrents can be minutes old."""
         if not params.is_empty:
             return await self._search.count_values(params.request())
         numbers = await self._statistics.get()  # cached: counting all torrents is slow
@@ -176,7 +181,7 @@ class TorrentPages:
             record=torrent.record,
             facts=facts_of_torrent(torrent),
             view=torrent_view(torrent, highlighter),
-            files=file_tree(torrent, highlighter),
+            files=await asyncio.to_thread(file_tree, torrent, highlighter),
             files_hidden=max(len(torrent.record.files) - FILES_SHOWN_MAX, 0),
             magnet=magnet_uri(torrent),
             others=[torrent_view(each, None) for each in others],
@@ -205,15 +210,16 @@ class TorrentPages:
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page in the visitor's language."""
         language = language_of(request)
-        text = self._templates.get_template(template).render(values, language=language, t=language.text)
+        here = f"{request.url.path.removeprefix(self._base)}?{request.url.query}" if request.method == "GET" else "/"
+        text = self._templates.get_template(template).render(values, language=language, t=language.text, here=here)
         headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
         return HTMLResponse(text, status, headers)
 
-    def _select(self, code: str, name: str, chosen: str, any_too: bool) -> str:
+    def _select(self, code: str, name: str, chosen: str, has_any: bool) -> str:
         """Render the selection of a filter. Most pages have seven with 80 values, nearly always the same."""
         language = LANGUAGES_OF_SITE[code]
         template = self._templates.get_template("torrent_select.html")
-        return template.render(name=name, chosen=chosen, any=any_too, t=language.text)
+        return template.render(name=name, chosen=chosen, has_any=has_any, t=language.text)
 
     def path(self, path: str) -> str:
         """Return the path of a page, including the path of the site."""
@@ -226,7 +232,8 @@ class TorrentPages:
         code = request.path_params["code"]
         if code not in LANGUAGES_OF_SITE:
             return self.message(request, 404, "This page does not exist", "Try the search box.")
-        response = self.redirect("/")
+        place = request.query_params.get("to", "")
+        response = self.redirect(place if PLACE.fullmatch(place) else "/")
         response.set_cookie(LANGUAGE_COOKIE, code, LANGUAGE_KEPT_S, httponly=True, samesite="lax")
         return response
 

@@ -44,6 +44,14 @@ def test_a_takedown_holds_from_the_next_request_everywhere(tmp_path):
         assert "a letter" not in server.get(own[0]).text
         run(store.deny([kept.infohash_v1]))
         assert "Nothing found" in server.get("/search?q=show").text
+        newest = HASHES[-1]
+        assert ("50 torrents" in server.get("/").text, newest in server.get("/").text) == (False, True)
+        assert json.loads(server.get("/api/counts?q=common&lang=en").text)["type"] == {}
+        run(store.deny([record.infohash_v1 for record in SAMPLES[4:]]))
+        assert not any(infohash in server.get("/").text for infohash in HASHES[4:])
+        assert "Common" not in server.get("/search?q=comon").text, "neither as a result nor as another spelling"
+        for path in ("/suggest?q=comm", "/api/suggest?q=comm"):
+            assert "common" not in server.get(path).text
 
 
 def test_counts_say_about_while_the_index_has_more_removed_torrents_than_a_search_excludes(tmp_path, monkeypatch):
@@ -149,7 +157,8 @@ def test_unknown_paths_and_methods_are_refused_for_people_and_for_programs(site)
     assert site.get("/search.exe?q=show").status == 404
     refused = site.request("POST", "/search")
     assert (refused.status, "This action is not available here" in refused.text) == (405, True)
-    assert "\nDisallow: /torrent/\n" in site.get("/robots.txt").text
+    robots = site.get("/robots.txt").text
+    assert ("\nDisallow: /search\n" in robots, "/torrent/" in robots) == (True, False), "robots see noindex and 410"
 
 
 def test_clients_of_other_machines_are_limited(tmp_path):

@@ -99,6 +99,8 @@ def test_an_invalid_query_is_explained_in_the_language_of_the_visitor(site, quer
 def test_the_language_is_that_of_the_browser_unless_the_visitor_chose_another():
     assert language("zh-CN,en;q=0.8") == "zh"
     assert language("fr, en;q=0.9, zh;q=0.8") == "en"
+    assert language("en;q=0.1, zh-CN;q=0.9") == language("zh;q=0.5, en;q=0, fr") == "zh"
+    assert language("zh;q=0") == language("zh;q=0, en;q=0.1") == "en"
     assert language("") == language("fr") == "en"
     assert language("zh", "lycosa_language=en") == "en"
     assert language("en", "lycosa_language=xx") == "en"
@@ -122,4 +124,9 @@ def test_pages_are_in_the_language_of_the_visitor(site):
     assert (answer.status, answer.headers["location"]) == (303, "/")
     cookie = answer.headers["set-cookie"].partition(";")[0]
     assert "最新" in site.request("GET", "/", Cookie=cookie).text
+    page = site.get("/search?q=a%26b&type=video").text
+    [link] = re.findall('href="(/language/[^"]+)"', page)
+    assert site.get(link.replace("&amp;", "&")).headers["location"] == "/search?q=a%26b&type=video", "back to the page"
+    for elsewhere in ("//example.org", "https://example.org", "/\\example.org", "/search%0a", "javascript:x"):
+        assert site.get(f"/language/zh?to={elsewhere}").headers["location"] == "/"
     assert site.get("/language/xx").status == 404

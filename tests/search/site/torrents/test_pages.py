@@ -157,3 +157,27 @@ def test_statistics_have_charts(site):
     page = site.get("/statistics").text
     assert page.count("<rect") > 30
     assert re.search(r'<th scope="row">100 MB to 1 GB</th>.*?<td class="number">50</td>', page, re.DOTALL)
+
+
+def test_the_form_of_filters_keeps_the_ascending_order(site):
+    hidden = '<input type="hidden" name="order" value="asc">'
+    assert hidden in site.get("/search?q=common&sort=size&order=asc").text
+    assert hidden not in site.get("/search?q=common&sort=size").text
+
+
+def test_the_form_of_filters_shows_what_is_chosen_in_the_language_of_the_visitor(site):
+    for _ in range(2):
+        page = site.get("/search?q=common&type=audio&size=3GB").text
+        assert '<option value="audio" selected>Audio</option>' in page
+        assert '<option value="video">Video</option>' in page
+        assert '<option value="3GB" selected>3GB</option>' in page
+        page = site.request("GET", "/search?q=common&type=video", Accept_Language="zh").text
+        assert '<option value="video" selected>视频</option>' in page
+        assert '<option value="audio">音频</option>' in page
+
+
+def test_folders_and_other_spellings_are_marked(site):
+    page = site.get(f"/torrent/{HASHES[1]}?q=show+x265+subs").text
+    assert all(text in page for text in ("Great.<b>Show</b>.S01E02.2160p.<b>HEVC</b>", "<b>subs</b></span>"))
+    assert "Found for" in page
+    assert '<li dir="auto"><b>subs</b>/en.srt</li>' in site.get("/search?q=show+subs").text

@@ -7,7 +7,7 @@ import re
 import secrets
 from base64 import b32decode
 from contextlib import suppress
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -54,7 +54,6 @@ async def has_token(request: Request, session: AdminSession) -> bool:
 
 def infohashes_in(text: str) -> list[str]:
     """Return the infohashes in `text`, which may contain magnet links and URLs of pages."""
-    found = (
-        b32decode(base32.upper()).hex() if base32 else (v2 or v1).lower() for v2, v1, base32 in _INFOHASH.findall(text)
-    )
+    parts = _INFOHASH.findall(unquote(text))
+    found = (b32decode(base32.upper()).hex() if base32 else (v2 or v1).lower() for v2, v1, base32 in parts)
     return [each for each in dict.fromkeys(found) if infohash_of(each)]

@@ -30,7 +30,7 @@ PRIVATE = 0o600
 """Only the system user that runs the site can read the file."""
 WAITING_MAX = 1000
 """Maximum number of undecided takedown requests. Further requests are refused."""
-DECIDED_SHOWN = 50
+WAITING_SHOWN, DECIDED_SHOWN = 20, 50
 TABLES = (
     "CREATE TABLE users (name TEXT PRIMARY KEY, password TEXT NOT NULL) WITHOUT ROWID",
     """CREATE TABLE sessions (token BLOB PRIMARY KEY, name TEXT NOT NULL, form_token TEXT NOT NULL,
@@ -137,23 +137,28 @@ class SiteStore:
 
     def add_takedown(self, infohashes: Sequence[str], reason: str, contact: str, decision: str, now: float) -> None:
         """Store a request. Raises `UsageError` if it is undecided, and WAITING_MAX others are, too."""
-        [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
-        if waiting >= WAITING_MAX and not decision:
+        if not decision and self.waiting() >= WAITING_MAX:
             raise UsageError("Too many requests are waiting: try again later.")
         row = [int(now), " ".join(infohashes), reason, contact, decision, int(now) if decision else None]
         self._run("INSERT INTO takedowns VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
 
     def takedowns(self) -> list[Takedown]:
-        """Return the undecided requests, oldest first, then the latest DECIDED_SHOWN decided ones."""
-        waiting = self._run("SELECT * FROM takedowns WHERE decision = '' ORDER BY id")
+        """Return the oldest WAITING_SHOWN undecided requests, then the latest DECIDED_SHOWN decided ones."""
+        waiting = self._run("SELECT * FROM takedowns WHERE decision = '' ORDER BY id LIMIT ?", [WAITING_SHOWN])
         decided = self._run(
             "SELECT * FROM takedowns WHERE decision != '' ORDER BY decided DESC LIMIT ?", [DECIDED_SHOWN]
         )
-        return [Takedown(row[0], row[1], tuple(row[2].split()), *row[3:]) for row in [*waiting, *decided]]
+        return [*map(_takedown, waiting), *map(_takedown, decided)]
+
+    def waiting(self) -> int:
+        """Return the number of undecided requests."""
+        [(waiting,)] = self._run("SELECT count(*) FROM takedowns WHERE decision = ''")
+        return int(waiting)
 
     def takedown(self, number: int) -> Takedown | None:
         """Return this undecided request, or None."""
-        return next((each for each in self.takedowns() if each.id == number and not each.decision), None)
+        rows = self._run("SELECT * FROM takedowns WHERE id = ? AND decision = ''", [number])
+        return _takedown(rows[0]) if rows else None
 
     def decide(self, number: int, decision: str, now: float) -> None:
         """Store a decision, and delete the contact. A decided request does not change."""
@@ -195,6 +200,10 @@ class SiteStore:
         return storage_error(
             self._path, error, "for the requests of visitors", "the database of the site cannot be used: {}"
         )
+
+
+def _takedown(row: Sequence[Any]) -> Takedown:
+    return Takedown(row[0], row[1], tuple(row[2].split()), *row[3:])
 
 
 def _hashed(token: str) -> bytes:

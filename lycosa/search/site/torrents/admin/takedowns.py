@@ -82,8 +82,11 @@ class Takedowns:
 
     async def overview(self, request: Request, session: AdminSession) -> Response:
         takedowns = await asyncio.to_thread(self._site.takedowns)
+        waiting = await asyncio.to_thread(self._site.waiting)
         said = SAID.get(request.query_params.get("said", ""), "")
-        return self._pages.page(request, "admin_requests.html", session=session, takedowns=takedowns, said=said)
+        return self._pages.page(
+            request, "admin_requests.html", session=session, takedowns=takedowns, waiting=waiting, said=said
+        )
 
     async def decide(self, request: Request, _session: AdminSession) -> Response:
         form = await form_of(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from lycosa.search.site.torrents.admin.site_store import SiteStore
+from lycosa.search.site.torrents.admin.site_store import WAITING_SHOWN, SiteStore
 
 DAY_S = 86_400
 
@@ -34,6 +34,11 @@ def test_decided_requests_are_deleted_after_the_period_and_undecided_ones_never(
         site.decide(2, "refused", 6 * DAY_S)
         site.forget_decided(6 * DAY_S)
         assert [(each.id, each.decision) for each in site.takedowns()] == [(3, ""), (2, "refused")]
+        assert (site.takedown(3).reason, site.takedown(2), site.takedown(9)) == ("reason 2", None, None)
+        for _ in range(WAITING_SHOWN):
+            site.add_takedown(["ab" * 20], "later", "", "", 0)
+        assert [each.decision for each in site.takedowns()] == [""] * WAITING_SHOWN + ["refused"]
+        assert site.waiting() == WAITING_SHOWN + 1
     stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"reason 2" in stored
     assert b"reason 0" not in stored, "deleted from the file, too"

@@ -118,6 +118,7 @@ def test_infohashes_are_found_in_every_kind_of_magnet_link():
     base32 = b32encode(v1).decode()
     assert infohashes_in(f"magnet:?xt=urn:btmh:1220{v2.hex()}&dn=x") == [v2.hex()]
     assert infohashes_in(f"magnet:?xt=urn:btih:{base32} magnet:?xt=urn:btih:{v1.hex()}") == [v1.hex()]
+    assert infohashes_in(f"magnet%3A%3Fxt%3Durn%3Abtih%3A{v1.hex()}%26dn=x") == [v1.hex()], "percent-encoded"
     assert infohashes_in(f"1220{'ab' * 30} 1220{'ab' * 31} {base32}") == [f"1220{'ab' * 30}"]
 
 
