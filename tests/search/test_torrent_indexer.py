@@ -91,6 +91,10 @@ def test_changes_during_a_rebuild_are_in_the_new_and_the_old_index(tmp_path, mon
             await store.deny([small(calls).infohash_v1])
             await store.put([small(100 + calls)], NOW)
             assert len(indexed(index)) == 50
+            found = await TorrentSearch(index, store, lambda: NOW).search(TorrentRequest(limit=60))
+            shown = {each.record.infohash_v1 for each in found.torrents}
+            assert len(shown) >= 44
+            assert not shown & {small(n).infohash_v1 for n in range(calls + 1)}, "removals count at once"
             calls += calls < 5
             return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -21,13 +21,16 @@ from tests.storage.torrents import torrent
 RECORDS = [replace(torrent(n, 2, v2=n == 3), name=f'{n}, "quoted"\nü') for n in range(5)]
 
 
-def exported(kind: ExportFormat, chosen: Callable[[StoredTorrent], bool] = lambda _: True) -> tuple[str, list[int]]:
+def exported(
+    kind: ExportFormat, chosen: Callable[[StoredTorrent], bool] = lambda _: True, denied: Sequence[bytes] = ()
+) -> tuple[str, list[int]]:
     """Return the output, and the final numbers of the progress."""
     stream, shown = io.BytesIO(), [0, 0]
 
     async def main() -> int:
         store = MemoryRecordStore()
         await store.put(RECORDS, NOW)
+        await store.deny(denied)
         return await export_torrents(store, stream, kind, chosen, lambda *numbers: shown.__setitem__(slice(2), numbers))
 
     assert asyncio.run(main()) == shown[0]
@@ -43,6 +46,11 @@ def test_exported_lines_hold_all_records() -> None:
     text, shown = exported(ExportFormat.JSONL)
     assert [parse_line(line.encode(), int(NOW)).record for line in text.splitlines()] == RECORDS
     assert shown == [5, 5]
+
+
+def test_denied_torrents_are_not_exported() -> None:
+    text, shown = exported(ExportFormat.MAGNETS, denied=[RECORDS[1].infohash_v1])
+    assert (shown, RECORDS[1].infohash_v1.hex() in text) == ([4, 4], False)
 
 
 def test_magnet_links_have_no_trackers_and_one_line_each() -> None:

@@ -1,4 +1,5 @@
-"""All pages of the torrent site, with administration: checked by axe-core in both themes, and used by keyboard only."""
+"""All pages of the torrent site, with administration: checked by axe-core in both themes, shown on a narrow screen, and
+used by keyboard only."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from lycosa.search.site.torrents.admin.parts import SAID, AdminParts
 from lycosa.search.site.torrents.admin.passwords import hash_password
 from lycosa.search.site.torrents.admin.site_store import SiteStore
 from tests.conftest import ROOT, need
-from tests.search.e2e.browsing import focused, screen, texts, wait
+from tests.search.e2e.browsing import NARROW, focused, screen, texts, wait
 from tests.search.site.torrents.admin.clients import PASSWORD, Session, post, session_of
 from tests.search.site.torrents.sample_torrents import HASHES, torrent_site
 from tests.servers.web_server import Server
@@ -84,6 +85,8 @@ def test_axe_finds_nothing_in_either_theme(browser, session, path):
     assert browser.execute_async_script(RUN, []) == []
     screen(browser, scheme="dark")  # only colours differ
     assert browser.execute_async_script(RUN, ["color-contrast"]) == []
+    screen(browser, NARROW)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= NARROW
 
 
 def go_to(browser, selector: str, *, backwards: bool = False):

@@ -252,3 +252,22 @@ def test_without_its_index_the_site_says_so_and_shows_no_paths(tmp_path, caplog)
         finally:
             (tmp_path / "away").rename(tmp_path / "index")
         assert server.get("/search?q=great").status == 200
+
+
+def test_queries_and_addresses_of_visitors_are_not_stored(tmp_path, caplog):
+    caplog.set_level(0)
+    with torrent_site(tmp_path) as (server, _store, _run):
+        for path in (
+            "/search?q={}",
+            "/search.json?q={}",
+            "/suggest?q={}",
+            "/api/search?q={}",
+            "/nowhere/{}",
+            "/search?q={}&x",
+        ):
+            server.request("GET", path.format("privateword"), X_Forwarded_For="203.0.113.77")
+        server.request("GET", "/search?q=privateword&page=999999", X_Forwarded_For="203.0.113.77")
+    stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert SAMPLES[0].infohash_v1 in stored
+    for private in ("privateword", "203.0.113.77"):
+        assert (private.encode() in stored, private in caplog.text) == (False, False)
