@@ -22,7 +22,7 @@ from lycosa.search.core.request import SearchRequest, ValueCounts
 from lycosa.search.core.torrent_query import TorrentQuery, parse_torrent_query
 from lycosa.search.ports import Index
 from lycosa.search.speller import FEW, Speller
-from lycosa.storage.core.torrent_record import Refusal, StoredTorrent
+from lycosa.storage.core.torrent_record import Refusal, RemovedRows, StoredTorrent
 from lycosa.storage.ports import RecordStore
 
 SORTS = {"relevance": "", "date": "found", "size": "size", "files": "files_count", "seeders": "seeders"}
@@ -32,7 +32,7 @@ COUNTED = {"type": 10, "language": 12}
 FILES_READ_MAX = 200
 """Maximum number of files read per result: reading thousands takes longer than the search."""
 REMOVED_MAX = 1000
-"""Maximum number of removed torrents that a search excludes: the index may still have them. From this number on, counts
+"""Maximum number of removed torrents that a search excludes: the index may still have them. If there are more, counts
 are approximate, and neither completions nor other spellings are offered."""
 REFILL_MAX = 1000
 """Maximum number of matches after a page that are searched for torrents to replace removed ones."""
@@ -115,12 +115,12 @@ class TorrentSearch:
         parsed = self._parse(request.text, request.fields)
         removed = await self._removed()
         wanted = _index_request(request, parsed, removed)
-        found = await self._find(wanted)
+        found = await self._find(wanted, removed)
         suggestion = await self._suggestion(request, found.total, removed)
         has_none = found.exact and not found.total
         loose = parsed.query.loosened() if parsed.query and has_none and not request.strict else None
         if loose:
-            found = await self._find(wanted._replace(query=loose))
+            found = await self._find(wanted._replace(query=loose), removed)
         took_ms = (time.perf_counter() - started) * 1000
         partial = bool(loose and found.torrents)
         return FoundTorrents(found.total, found.torrents, parsed, took_ms, found.exact, partial, suggestion)
@@ -133,13 +133,13 @@ class TorrentSearch:
         parsed, removed = self._parse(request.text, request.fields), await self._removed()
         wanted = _index_request(request, parsed, removed)._replace(exact=exact)
         values, counted_all = await asyncio.to_thread(self._index.count_values, wanted, COUNTED)
-        return ValueCounts(values, counted_all and len(removed) < REMOVED_MAX)
+        return ValueCounts(values, counted_all and removed.is_all)
 
     async def count_ranges(self, field: str, bounds: Sequence[int]) -> RangeCounts:
         """Return the number of torrents in each range, from one bound (included) to the next (excluded)."""
         removed = await self._removed()
-        counts = await asyncio.to_thread(self._index.count_ranges, SearchRequest(without=removed), field, bounds)
-        return RangeCounts(counts, len(removed) < REMOVED_MAX)
+        counts = await asyncio.to_thread(self._index.count_ranges, SearchRequest(without=removed.ids), field, bounds)
+        return RangeCounts(counts, removed.is_all)
 
     def parsed(self, text: str) -> SearchQuery | None:
         """Parse the words of a query. Return None if it has none, or is invalid."""
@@ -160,15 +160,14 @@ class TorrentSearch:
     def highlighter(self, query: SearchQuery | None) -> Highlighter | None:
         return Highlighter(query, analysis_of(self._index.analysis), releases=True) if query else None
 
-    async def _find(self, wanted: SearchRequest) -> _StoredMatches:
+    async def _find(self, wanted: SearchRequest, removed: RemovedRows) -> _StoredMatches:
         """Find a page of matches that the store has. If the index may return removed torrents, the page is counted from
         the first match, so that pages do not overlap."""
         found = await asyncio.to_thread(self._index.find, wanted)
         torrents = await self._stored([match.key for match in found.page], FILES_READ_MAX)
-        excludes_all = len(wanted.without) < REMOVED_MAX
         is_first_of_many = not wanted.offset and found.total > REFILL_MAX
-        if len(torrents) == len(found.page) and (excludes_all or is_first_of_many):
-            return _StoredMatches(found.total, torrents, found.exact and excludes_all)
+        if len(torrents) == len(found.page) and (removed.is_all or is_first_of_many):
+            return _StoredMatches(found.total, torrents, found.exact and removed.is_all)
         end = wanted.offset + wanted.limit
         found = await asyncio.to_thread(self._index.find, wanted._replace(offset=0, limit=end + REFILL_MAX))
         stored = await self._stored([match.key for match in found.page], 0)
@@ -190,31 +189,31 @@ class TorrentSearch:
             return parsed
         return parsed._replace(query=analysis_of(self._index.analysis).query(parsed.query))
 
-    def _words_shown(self, prefix: str, removed: tuple[int, ...], limit: int) -> list[str]:
+    def _words_shown(self, prefix: str, removed: RemovedRows, limit: int) -> list[str]:
         """Complete a prefix. The list still has words of removed torrents, so each word is searched."""
-        if self._speller is None or len(removed) >= REMOVED_MAX:
+        if self._speller is None or not removed.is_all:
             return []
         analysis = analysis_of(self._index.analysis)
 
         def is_shown(word: str) -> bool:
             query = analysis.query(SearchQuery(((Term((word,), "title"),),)))
-            return self._index.has_matches(SearchRequest(query, without=removed))
+            return self._index.has_matches(SearchRequest(query, without=removed.ids))
 
         words = self._speller.completions(prefix, limit * COMPLETIONS_TRIED)
         return list(islice(filter(is_shown, words), limit))
 
-    async def _suggestion(self, request: TorrentRequest, total: int, removed: tuple[int, ...]) -> str:
-        if total > FEW or not request.suggests or self._speller is None or len(removed) >= REMOVED_MAX:
+    async def _suggestion(self, request: TorrentRequest, total: int, removed: RemovedRows) -> str:
+        if total > FEW or not request.suggests or self._speller is None or not removed.is_all:
             return ""
 
         def has_more(text: str, total: int) -> bool:
             parsed = self._parse(text, request.fields)
-            return self._index.has_matches(SearchRequest(parsed.query, parsed.filters, without=removed), total)
+            return self._index.has_matches(SearchRequest(parsed.query, parsed.filters, without=removed.ids), total)
 
         return await asyncio.to_thread(self._speller.suggestion, request.text, total, has_more)
 
-    async def _removed(self) -> tuple[int, ...]:
-        return tuple(await self._store.removed(REMOVED_MAX))
+    async def _removed(self) -> RemovedRows:
+        return await self._store.removed(REMOVED_MAX)
 
     async def get(self, infohash: bytes) -> StoredTorrent | None:
         return await self._store.get(infohash)
@@ -226,11 +225,13 @@ class TorrentSearch:
     async def count(self) -> TorrentCount:
         removed = await self._removed()
         indexed = await asyncio.to_thread(self._index.count)
-        return TorrentCount(max(indexed - len(removed), 0), len(removed) < REMOVED_MAX)
+        return TorrentCount(max(indexed - len(removed.ids), 0), removed.is_all)
 
 
-def _index_request(request: TorrentRequest, parsed: TorrentQuery, removed: tuple[int, ...]) -> SearchRequest:
+def _index_request(request: TorrentRequest, parsed: TorrentQuery, removed: RemovedRows) -> SearchRequest:
     sort = SORTS[request.sort] if request.sort else ""
     if not sort and parsed.query is None:
         sort = SORTS["date"]
-    return SearchRequest(parsed.query, parsed.filters, sort, request.ascending, request.limit, request.offset, removed)
+    return SearchRequest(
+        parsed.query, parsed.filters, sort, request.ascending, request.limit, request.offset, removed.ids
+    )

@@ -12,11 +12,15 @@ from lycosa.storage.core.torrent_record import (
     Popularity,
     PutResult,
     Refusal,
+    RemovedRows,
     SearchedTorrent,
     Standing,
     StoredTorrent,
     TorrentRecord,
 )
+
+CHANGES_READ_MAX = 50_000
+"""Maximum number of changes that a search reads to find removed rows. More wait only if no indexer runs."""
 
 
 class Sink(Protocol):
@@ -132,8 +136,9 @@ class RecordStore(Protocol):
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
         """Return the stored torrents with these ids, in any order, each with at most its first `files_max` files."""
 
-    async def removed(self, limit: int) -> list[int]:
-        """Return ids of removed rows whose removal was not acknowledged: an index may still have them."""
+    async def removed(self, limit: int) -> RemovedRows:
+        """Return at most `limit` removed rows whose removal was not acknowledged, among the first CHANGES_READ_MAX
+        changes that were not acknowledged."""
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         """Return the next torrents after this id as changes, to fill an index. `token` is 0: no change is pending."""

@@ -19,7 +19,7 @@ from lycosa.search.speller import Speller
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.search.word_list import WordCounter, WordList
-from lycosa.storage.core.torrent_record import Standing, TorrentRecord
+from lycosa.storage.core.torrent_record import RemovedRows, Standing, TorrentRecord
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
 
@@ -130,7 +130,7 @@ def test_a_torrent_that_is_removed_during_a_search_is_replaced(run, monkeypatch)
         before = await store.removed(10)
         await store.deny([record(3).infohash_v1])
 
-        async def removed(_limit: int) -> list[int]:
+        async def removed(_limit: int) -> RemovedRows:
             return before
 
         monkeypatch.setattr(store, "removed", removed)
@@ -163,7 +163,7 @@ def test_words_of_removed_torrents_are_not_completed(run, monkeypatch):
         assert await search.completions("ot") == ["other"]
         await store.deny([record(2).infohash_v1])
         assert (await search.completions("ot"), await search.completions("sh")) == ([], ["show"])
-        monkeypatch.setattr(torrents, "REMOVED_MAX", 1)
+        monkeypatch.setattr(torrents, "REMOVED_MAX", 0)
         assert await search.completions("sh") == [], "more were removed than a search can leave out"
         assert not (await search.count_values(TorrentRequest())).exact
         assert (await search.search(TorrentRequest("Shoe 1080p"))).suggestion == ""

@@ -153,6 +153,13 @@ class Change(NamedTuple):
     torrent: SearchedTorrent | None
 
 
+class RemovedRows(NamedTuple):
+    """The first removed rows that an index may still have. Unless `is_all`, there may be others."""
+
+    ids: tuple[int, ...]
+    is_all: bool
+
+
 class PutResult(NamedTuple):
     """How many records of a batch were new, known (perhaps completed or merged), and refused.
 

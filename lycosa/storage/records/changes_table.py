@@ -10,7 +10,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lycosa.storage.core.torrent_record import Change
+from lycosa.storage import ports
+from lycosa.storage.core.torrent_record import Change, RemovedRows
 from lycosa.storage.records.database import DatabaseThread
 from lycosa.storage.records.rows import SEARCHED, Row, searched_torrents
 
@@ -46,9 +47,13 @@ class ChangesTable(DatabaseThread):
         stored = {row[0]: row for row in self._select(SEARCHED, "t.id", [number for number, _ in listed])}
         return [ChangedRow(number, token, stored.get(number)) for number, token in listed]
 
-    def _removed(self, limit: int) -> list[int]:
+    def _removed(self, limit: int) -> RemovedRows:
+        after = self._query("SELECT id FROM torrent_changes ORDER BY id LIMIT 1 OFFSET ?", [ports.CHANGES_READ_MAX])
         removed = "SELECT c.id FROM torrent_changes c LEFT JOIN torrents t ON t.id = c.id WHERE t.id IS NULL"
-        return [number for (number,) in self._query(f"{removed} ORDER BY c.id LIMIT ?", [limit])]
+        if after:
+            removed += f" AND c.id < {int(after[0][0])}"
+        found = self._query(f"{removed} ORDER BY c.id LIMIT ?", [limit + 1])
+        return RemovedRows(tuple(number for (number,) in found[:limit]), not after and len(found) <= limit)
 
     def _scan(self, after_id: int, limit: int) -> list[ChangedRow]:
         indexed, _ = self._progress()

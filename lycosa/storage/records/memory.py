@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain, count
 from math import inf
 
+from lycosa.storage import ports
 from lycosa.storage.core.content_facts import ContentFacts
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
@@ -15,6 +16,7 @@ from lycosa.storage.core.torrent_record import (
     PutResult,
     RecordPolicy,
     Refusal,
+    RemovedRows,
     SearchedTorrent,
     Standing,
     StoredFiles,
@@ -117,8 +119,10 @@ class MemoryRecordStore:
     async def by_id(self, ids: Sequence[int], files_max: int | None = None) -> list[StoredTorrent]:
         return [_shortened(self._rows[number], files_max) for number in ids if number in self._rows]
 
-    async def removed(self, limit: int) -> list[int]:
-        return sorted(number for number in self._changes if number not in self._rows)[:limit]
+    async def removed(self, limit: int) -> RemovedRows:
+        first = sorted(self._changes)[: ports.CHANGES_READ_MAX]
+        ids = tuple(number for number in first if number not in self._rows)
+        return RemovedRows(ids[:limit], len(ids) <= limit and len(first) == len(self._changes))
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:
         rows = await self.torrents(after_id, limit)

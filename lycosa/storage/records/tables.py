@@ -19,6 +19,7 @@ from lycosa.storage.core.torrent_record import (
     PutResult,
     RecordPolicy,
     Refusal,
+    RemovedRows,
     SearchedTorrent,
     Standing,
     StoredTorrent,
@@ -129,7 +130,7 @@ class TableRecordStore(ChangesTable, DeniedTable, PopularityTable):
         rows = await self._run(lambda: list(self._select(STORED, "t.id", ids)))
         return await self._in_thread(lambda: [stored_torrent(row, files_max) for row in rows])
 
-    async def removed(self, limit: int) -> list[int]:
+    async def removed(self, limit: int) -> RemovedRows:
         return await self._run(lambda: self._removed(limit))
 
     async def scan(self, after_id: int, limit: int) -> list[Change]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from lycosa.core.errors import StateError, StorageError, StorageUnavailable, UsageError
+from lycosa.storage import ports
 from lycosa.storage.core.content_facts import ContentFacts, ContentType
 from lycosa.storage.core.torrent_record import (
     EVICTED_S,
@@ -266,15 +267,34 @@ def test_a_change_is_listed_until_acknowledged_and_again_if_the_row_changes_mean
         await store.acknowledge([late])
         [again] = await store.changes(10)
         assert again.torrent.seeders == 2
-        assert await store.removed(10) == []
+        assert await store.removed(10) == ((), True)
         await store.deny([infohash])
         await store.acknowledge([again])
         [removed] = await store.changes(10)
         assert (removed.id, removed.torrent) == (late.id, None)
-        assert await store.removed(10) == [late.id]
+        assert await store.removed(10) == ((late.id,), True)
         await store.acknowledge([removed])
-        assert await store.removed(10) == []
+        assert await store.removed(10) == ((), True)
         assert await store.changes(10) == []
+
+    run(open_store, scenario)
+
+
+def test_removed_rows_are_looked_for_among_the_first_changes(open_store, monkeypatch):
+    monkeypatch.setattr(ports, "CHANGES_READ_MAX", 4)
+
+    async def scenario(store):
+        records = [torrent(number) for number in range(6)]
+        await store.put(records, NOW)
+        await store.acknowledge(await store.changes(10))
+        ids = [each.id for each in await store.torrents(0, 10)]
+        await store.deny([records[1].infohash_v1, records[5].infohash_v1])
+        assert await store.removed(10) == ((ids[1], ids[5]), True)
+        assert await store.removed(1) == ((ids[1],), False)
+        await store.set_popularity([Popularity(each.infohash_v1, 1, 1, 1) for each in (records[0], records[2])])
+        assert await store.removed(10) == ((ids[1], ids[5]), True), "four changes"
+        await store.set_popularity([Popularity(records[3].infohash_v1, 1, 1, 1)])
+        assert await store.removed(10) == ((ids[1],), False), "five changes"
 
     run(open_store, scenario)
 
