@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 from search_budget import STEPS, budget
 from search_corpus import DAY_S, count_of, fill, infohash, made, queries
-from search_users import connected, cpu_clock, detail_path, peak_mb, percentiles, search_path, users, visited
+from search_users import PAUSE_S, connected, cpu_clock, detail_path, peak_mb, percentiles, search_path, users, visited
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import open_torrent_index
@@ -305,10 +305,12 @@ async def pages(pid: int, port: int, torrents: int, scale: Scale) -> dict[str, F
 async def visits(pid: int, port: int, torrents: int, scale: Scale, visitors: int = USERS) -> Figures:
     """Return how the site answers this many users."""
     chance = random.Random(4)
+    # Made before the start: new queries take half a second at times, in which the users would send nothing.
+    most = int(2 * visitors * (scale.seconds / PAUSE_S + 2))
+    paths = list(islice(visited(chance, queries(chance, torrents), torrents), most))
     cpu, began = cpu_clock(pid), time.perf_counter()
     spent = cpu()
-    paths = visited(chance, queries(chance, torrents), torrents)
-    figures = await users(port, visitors, scale.seconds, paths, seed=visitors)
+    figures = await users(port, visitors, scale.seconds, iter(paths), seed=visitors)
     figures["cores"] = (cpu() - spent) / (time.perf_counter() - began)
     figures["cpu_ms"] = (cpu() - spent) / figures["requests"] * 1000
     progress(f"{visitors} users: p99 {figures['p99']:.0f} ms, CPU {figures['cpu_ms']:.1f} ms each")

@@ -18,7 +18,7 @@ from lycosa.app.torrent_admin import IndexProcess, StoredNameRules
 from lycosa.app.torrent_search import open_when_available
 from lycosa.core.errors import StateError
 from lycosa.infra.clock import Clock
-from lycosa.infra.web.site_processes import SiteProcesses
+from lycosa.infra.web.site_processes import SiteProcesses, warm_up
 from lycosa.search.core.sphinx_address import SphinxAddress
 from lycosa.search.site.torrents.admin.parts import AdminOptions, AdminParts
 from lycosa.search.site.torrents.admin.passwords import check_name, hash_password
@@ -31,6 +31,8 @@ from lycosa.storage.ports import RecordStore
 
 SITE_FILE = "site.sqlite"
 DAY_S = 86_400
+WARMING = ("/", "/search?q=a", "/search?type=video&sort=size", "/browse")
+"""Requests that a child process answers before it gets those of visitors."""
 FORGOTTEN_EVERY_S = 3600.0
 """Seconds between two deletions of old takedown requests."""
 
@@ -81,7 +83,9 @@ async def open_child_site(
     """Open the site in a child process. The parent limits the clients, runs long tasks and deletes old requests."""
     async with AsyncExitStack() as stack:
         search, store, site = await _open_parts(stack, location, place)
-        yield build_torrent_site(search, title=title, base=base, admin=AdminParts(site, store), in_child=True)
+        app = build_torrent_site(search, title=title, base=base, admin=AdminParts(site, store), in_child=True)
+        await warm_up(app, [base + path for path in WARMING])
+        yield app
 
 
 async def _open_parts(

@@ -13,7 +13,14 @@ import pytest
 
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import torrent_indexer
-from lycosa.app.torrent_site import DAY_S, open_child_site, open_site_store, open_torrent_site, set_admin_password
+from lycosa.app.torrent_site import (
+    DAY_S,
+    WARMING,
+    open_child_site,
+    open_site_store,
+    open_torrent_site,
+    set_admin_password,
+)
 from lycosa.core.errors import UsageError
 from lycosa.infra.web.pages import HEADERS
 from lycosa.infra.web.site_processes import SiteProcesses, SiteResponse
@@ -89,6 +96,7 @@ def test_child_processes_answer_like_the_site_and_know_a_takedown_at_once(tmp_pa
                         own, response = await answer_of(site, path), await children.respond(scope_of(path))
                         headers = [each for each in own.headers if each[0].decode() not in HEADERS]
                         assert response == own._replace(headers=headers), path
+                    assert [(await answer_of(site, path)).status for path in WARMING] == [200] * len(WARMING)
                     await store.deny([REMOVED.infohash_v1])
                     assert (await children.respond(scope_of(removed))).status == 410
             finally:

@@ -13,7 +13,7 @@ import multiprocessing
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from multiprocessing.context import SpawnProcess
 from typing import Any, NamedTuple
@@ -92,6 +92,22 @@ class SiteChild:
 
 
 METHODS = methods_of(SiteChild)
+
+
+async def warm_up(site: AsgiApp, paths: Sequence[str]) -> None:
+    """Answer a request for each path and its query. Otherwise the first visitors wait until the templates are compiled
+    and the files are read."""
+    for each in paths:
+        path, _, query = each.partition("?")
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "root_path": "",
+        }
+        scope |= {"path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": []}
+        await SiteChild(site).respond(scope)
 
 
 class SiteProcesses:

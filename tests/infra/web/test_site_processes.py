@@ -13,7 +13,7 @@ import pytest
 
 from lycosa.core.errors import UsageError
 from lycosa.infra.web import site_processes
-from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses
+from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses, warm_up
 
 DEADLINE_S = 60.0
 SIGNALS = {"/die": signal.SIGKILL, "/hang": signal.SIGSTOP}
@@ -162,3 +162,15 @@ def test_a_process_that_cannot_be_started_is_reported(caplog) -> None:
 
     asyncio.run(main())
     assert "pickle" in caplog.text
+
+
+def test_a_site_is_warmed_up_with_requests_like_those_of_visitors() -> None:
+    asked: list[tuple[str, bytes]] = []
+
+    async def site(scope: Any, _receive: Any, send: Any) -> None:
+        asked.append((scope["path"], scope["query_string"]))
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    asyncio.run(warm_up(site, ["/base/", "/base/search?q=a&sort=size"]))
+    assert asked == [("/base/", b""), ("/base/search", b"q=a&sort=size")]
