@@ -31,8 +31,8 @@ from lycosa.storage.ports import RecordStore
 
 SITE_FILE = "site.sqlite"
 DAY_S = 86_400
-WARMING = ("/", "/search?q=a", "/search?type=video&sort=size", "/browse")
-"""Requests that a child process answers before it gets those of visitors."""
+WARMING = ("/search?q=a", "/search?type=video&sort=size", "/", "/browse")
+"""Requests that the site answers before those of visitors: the first one only, or in a child process all."""
 FORGOTTEN_EVERY_S = 3600.0
 """Seconds between two deletions of old takedown requests."""
 
@@ -73,7 +73,9 @@ async def open_torrent_site(
             children = SiteProcesses(partial(open_child_site, location, place, title, base), processes)
             stack.push_async_callback(children.close)
             children.start()
-        yield build_torrent_site(search, title=title, base=base, admin=admin, processes=children)
+        app = build_torrent_site(search, title=title, base=base, admin=admin, processes=children)
+        await warm_up(app, [base + WARMING[0]])  # the others count all torrents: too slow for a start
+        yield app
 
 
 @asynccontextmanager

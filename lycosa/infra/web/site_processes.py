@@ -99,14 +99,8 @@ async def warm_up(site: AsgiApp, paths: Sequence[str]) -> None:
     and the files are read."""
     for each in paths:
         path, _, query = each.partition("?")
-        scope: dict[str, Any] = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": "GET",
-            "scheme": "http",
-            "root_path": "",
-        }
-        scope |= {"path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": []}
+        scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "method": "GET", "scheme": "http"}
+        scope |= {"path": path, "query_string": query.encode(), "root_path": "", "headers": []}
         await SiteChild(site).respond(scope)
 
 
