@@ -32,7 +32,7 @@ from lycosa.storage.ports import RecordStore
 SITE_FILE = "site.sqlite"
 DAY_S = 86_400
 WARMING = ("/search?q=a", "/search?type=video&sort=size", "/", "/browse")
-"""Requests that the site answers before those of visitors: the first one only, or in a child process all."""
+"""Requests answered before those of visitors: all of them in a child process, only the first in the main process."""
 FORGOTTEN_EVERY_S = 3600.0
 """Seconds between two deletions of old takedown requests."""
 
@@ -72,9 +72,10 @@ async def open_torrent_site(
         if processes > 1:
             children = SiteProcesses(partial(open_child_site, location, place, title, base), processes)
             stack.push_async_callback(children.close)
-            children.start()
         app = build_torrent_site(search, title=title, base=base, admin=admin, processes=children)
         await warm_up(app, [base + WARMING[0]])  # the others count all torrents: too slow for a start
+        if children:
+            children.start()
         yield app
 
 

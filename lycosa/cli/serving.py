@@ -13,8 +13,11 @@ from lycosa.core.errors import LycosaError
 from lycosa.infra.open_files import raise_open_files_limit
 from lycosa.infra.web.listening import Access, PortInUse, open_listener
 
-CONNECTIONS_MAX, OTHER_FILES = 4_000, 200
-"""Maximum number of connections. While there are more, requests are answered with status 503."""
+CONNECTIONS_MAX, CONNECTIONS_MIN = 4_000, 10
+"""Maximum number of connections; fewer if the system allows less open files, but CONNECTIONS_MIN at least. While there
+are more, requests are answered with status 503."""
+OTHER_FILES = 200
+"""Number of files and sockets that are no connections of clients."""
 FINISH_TIMEOUT_S = 2
 """Maximum seconds until requests in progress finish after a signal."""
 
@@ -43,7 +46,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="on" if lifespan else "off",
-                limit_concurrency=max(min(CONNECTIONS_MAX, files - OTHER_FILES), 1),
+                limit_concurrency=max(min(CONNECTIONS_MAX, files - OTHER_FILES), CONNECTIONS_MIN),
                 timeout_graceful_shutdown=FINISH_TIMEOUT_S,
             )
         )

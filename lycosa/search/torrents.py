@@ -165,8 +165,9 @@ class TorrentSearch:
         the first match, so that pages do not overlap."""
         found = await asyncio.to_thread(self._index.find, wanted)
         torrents = await self._stored([match.key for match in found.page], FILES_READ_MAX)
+        excludes_all = len(removed.ids) < REMOVED_MAX  # of the removed rows that were looked for
         is_first_of_many = not wanted.offset and found.total > REFILL_MAX
-        if len(torrents) == len(found.page) and (removed.is_all or is_first_of_many):
+        if len(torrents) == len(found.page) and (excludes_all or is_first_of_many):
             return _StoredMatches(found.total, torrents, found.exact and removed.is_all)
         end = wanted.offset + wanted.limit
         found = await asyncio.to_thread(self._index.find, wanted._replace(offset=0, limit=end + REFILL_MAX))

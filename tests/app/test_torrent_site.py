@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lycosa.app import torrent_site
 from lycosa.app.dht_state import RecordsLocation, open_records
 from lycosa.app.torrent_search import torrent_indexer
 from lycosa.app.torrent_site import (
@@ -101,6 +103,26 @@ def test_child_processes_answer_like_the_site_and_know_a_takedown_at_once(tmp_pa
                     assert (await children.respond(scope_of(removed))).status == 410
             finally:
                 await children.close()
+
+    asyncio.run(run())
+
+
+def test_the_site_and_its_processes_answer_requests_before_those_of_visitors(tmp_path, monkeypatch) -> None:
+    location, folder = RecordsLocation(str(tmp_path), None), tmp_path / "index"
+    warmed: list[Sequence[str]] = []
+
+    async def warm_up(_site: Any, paths: Sequence[str]) -> None:
+        warmed.append(paths)
+
+    monkeypatch.setattr(torrent_site, "warm_up", warm_up)
+
+    async def run() -> None:
+        async with open_records(location, create=True) as store:
+            await fill(store, location, folder)
+            async with open_torrent_site(location, folder, "x", base="/t", keep_requests_days=2):
+                assert warmed == [["/t/search?q=a"]]
+            async with open_child_site(location, folder, "x", "/t"):
+                assert warmed[1:] == [[f"/t{path}" for path in WARMING]]
 
     asyncio.run(run())
 

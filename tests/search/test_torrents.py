@@ -19,7 +19,8 @@ from lycosa.search.speller import Speller
 from lycosa.search.torrent_indexer import TorrentIndexer
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.search.word_list import WordCounter, WordList
-from lycosa.storage.core.torrent_record import RemovedRows, Standing, TorrentRecord
+from lycosa.storage import ports
+from lycosa.storage.core.torrent_record import Popularity, RemovedRows, Standing, TorrentRecord
 from lycosa.storage.records.memory import MemoryRecordStore
 from tests.storage.torrents import torrent
 
@@ -123,6 +124,19 @@ def test_removed_torrents_are_replaced_by_the_next_matches_if_too_many_were_remo
 
     records = [replace(torrent(n), name=f"Thing {n}", discovered=1_780_000_000 + n) for n in range(30)]
     play(tmp_path, records, scenario)
+
+
+def test_waiting_changes_make_counts_approximate_but_lead_to_no_other_search(run, monkeypatch):
+    monkeypatch.setattr(ports, "CHANGES_READ_MAX", 1)
+
+    async def scenario(search: TorrentSearch, store: MemoryRecordStore):
+        await store.set_popularity([Popularity(record(n).infohash_v1, 1, 1, 1) for n in range(3)])
+        limits, find = [], search._index.find
+        monkeypatch.setattr(search._index, "find", lambda wanted: limits.append(wanted.limit) or find(wanted))
+        found = await search.search(TorrentRequest(limit=2, offset=1))
+        assert (len(found.torrents), found.exact, limits) == (2, False, [2])
+
+    run(scenario)
 
 
 def test_a_torrent_that_is_removed_during_a_search_is_replaced(run, monkeypatch):

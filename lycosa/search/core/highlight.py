@@ -8,7 +8,7 @@ for each term.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -52,8 +52,8 @@ class _Term(NamedTuple):
 
 class _Text(NamedTuple):
     folded: str
-    spellings: Sequence[tuple[int, int, str]] = ()
-    """Start, end, and the word that replaces the spelling."""
+    spellings: Mapping[str, Sequence[tuple[int, int]]] = {}  # it is never changed
+    """Maps words to the starts and ends of the spellings that they replace."""
 
 
 class Highlighter:
@@ -89,8 +89,9 @@ class Highlighter:
         text = self._folded(normalize(title))
         lacked = [term for term in self._title if not _has(text, term)]
         for other in others if lacked else ():
-            other_text = self._folded(normalize(other))
-            if any(_has(other_text, term) for term in lacked):
+            found = self._folded(normalize(other))
+            possible = [term for term in lacked if term.part in found.folded or term.word in found.spellings]
+            if any(_has(found, term) for term in possible):
                 yield other
 
     def snippet(self, text: str) -> str:
@@ -116,8 +117,11 @@ class Highlighter:
         return shown, start, end
 
     def _folded(self, text: str) -> _Text:
-        folded = self._fold(text)
-        return _Text(folded, list(spellings(folded)) if self._releases else ())
+        folded, spelled = self._fold(text), dict[str, list[tuple[int, int]]]()
+        for start, end, word in spellings(folded) if self._releases else ():
+            for each in filter(None, (word, season_of(word))):
+                spelled.setdefault(each, []).append((start, end))
+        return _Text(folded, spelled)
 
 
 def _term(found: tuple[str, ...], analysis: Analysis) -> _Term:
@@ -149,11 +153,11 @@ def _has(text: _Text, term: _Term) -> bool:
 
 def _matches(text: _Text, term: _Term) -> Iterator[tuple[int, int]]:
     """Yield the matches that are not parts of longer words."""
-    for start, end, word in text.spellings:
-        if term.word and term.word in (word, season_of(word)):
-            yield start, end
+    yield from text.spellings.get(term.word, ())
     folded, at = text.folded, 0
-    while term.part in folded and (found := term.words.search(folded, at)):
+    if term.part not in folded:
+        return
+    while found := term.words.search(folded, at):
         start, end = found.span()
         begins = not start or not _LETTER.match(folded, start) or not _LETTER.match(folded, start - 1)
         if begins and not (term.spaced and _LETTER.match(folded, end)):

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from lycosa.core.errors import BadQuery, IndexFailure
+from lycosa.search.core.highlight import Highlighter
 from lycosa.search.core.query import QUERY_MAX
 from lycosa.search.core.request import ValueCounts
 from lycosa.search.core.torrent_text import title_words
@@ -22,6 +23,7 @@ from lycosa.search.site.torrents.params import FIELDS, PAGE_MAX, PAGE_SIZE, Sear
 from lycosa.search.site.torrents.statistics import DAYS, Statistics
 from lycosa.search.site.torrents.views import (
     FILES_SHOWN_MAX,
+    TorrentView,
     facts_of_torrent,
     file_tree,
     infohash_hex,
@@ -34,10 +36,11 @@ from lycosa.search.torrents import TorrentRequest, TorrentSearch
 from lycosa.storage.core.content_facts import LANGUAGES
 from lycosa.storage.core.torrent_record import Standing, StoredTorrent
 
-PLACE = re.compile(r"/(?:[\w.-]+(?:/[\w.-]+)*)?(?:\?[^\s\\#]*)?", re.ASCII)
+PLACE = re.compile(r"/(?:[\w-][\w.-]*(?:/[\w-][\w.-]*)*)?(?:\?[^\s\\#]*)?", re.ASCII)
 """A page of the site to which the choice of a language leads back."""
 NEWEST = 10
 OTHER_RELEASES = 8
+FILES_AT_ONCE_MAX = 300
 SELECTS_CACHED = 512
 """Maximum number of rendered selections kept: of each filter, value and language."""
 # fmt: off
@@ -143,7 +146,7 @@ class TorrentPages:
             params=params,
             found=found,
             mistakes=map(language_of(request).sentence, found.parsed.mistakes),
-            torrents=[torrent_view(each, highlighter) for each in found.torrents],
+            torrents=await _views(found.torrents, highlighter),
             facets=_facets(params, counts.values),
             facets_exact=counts.exact,
             feed=params.query(),
@@ -210,7 +213,8 @@ class TorrentPages:
     def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page in the visitor's language."""
         language = language_of(request)
-        here = f"{request.url.path.removeprefix(self._base)}?{request.url.query}" if request.method == "GET" else "/"
+        query = request.scope["query_string"].decode("latin-1")
+        here = f"{request.url.path.removeprefix(self._base)}?{query}" if request.method in {"GET", "HEAD"} else "/?"
         text = self._templates.get_template(template).render(values, language=language, t=language.text, here=here)
         headers = {"content-language": language.code, "vary": "Accept-Language, Cookie"}
         return HTMLResponse(text, status, headers)
@@ -247,6 +251,16 @@ class TorrentPages:
         except IndexFailure:
             return []
         return [each for each in found.torrents if each.id != torrent.id][:OTHER_RELEASES]
+
+
+async def _views(torrents: Sequence[StoredTorrent], highlighter: Highlighter | None) -> list[TorrentView]:
+    """Return the views of a page. If many files must be searched for words, a thread does it."""
+
+    def views() -> list[TorrentView]:
+        return [torrent_view(each, highlighter) for each in torrents]
+
+    files = sum(len(each.record.files) for each in torrents)
+    return await asyncio.to_thread(views) if highlighter and files > FILES_AT_ONCE_MAX else views()
 
 
 def _facets(params: SearchParams, counts: Mapping[str, Mapping[str, int]]) -> dict[str, list[FacetLink]]:

@@ -9,6 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from lycosa.search.torrents import TorrentRequest, TorrentSearch
@@ -82,18 +83,18 @@ class Statistics:
         waits, they are counted one after the other, and other requests have the other cores."""
         turns = asyncio.Semaphore(at_once)
 
-        async def counted(count: Awaitable[Counted]) -> Counted:
+        async def counted(count: Callable[[], Awaitable[Counted]]) -> Counted:
             async with turns:
-                return await count
+                return await count()
 
         began = self._now()
         today = int(time.time()) // DAY_S * DAY_S
         starts = [today + (1 - n) * DAY_S for n in range(DAYS, -1, -1)]
         torrents, values, days, sizes = await asyncio.gather(
-            counted(self._search.count()),
-            counted(self._search.count_values(TorrentRequest(), exact=True)),
-            counted(self._search.count_ranges("found", starts)),
-            counted(self._search.count_ranges("size", SIZE_BOUNDS)),
+            counted(self._search.count),
+            counted(partial(self._search.count_values, TorrentRequest(), exact=True)),
+            counted(partial(self._search.count_ranges, "found", starts)),
+            counted(partial(self._search.count_ranges, "size", SIZE_BOUNDS)),
         )
         dated = [
             Day(time.strftime("%Y-%m-%d", time.gmtime(start)), found)

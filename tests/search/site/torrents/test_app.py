@@ -33,6 +33,7 @@ def test_a_takedown_holds_from_the_next_request_everywhere(tmp_path):
     with torrent_site(tmp_path) as (server, store, run):
         own = [f"/torrent/{HASHES[0]}", f"/torrent/{HASHES[0]}.json", f"/api/torrents/{HASHES[0]}"]
         tags = {path: server.get(path).headers["etag"] for path in lists}
+        assert {path: server.request("HEAD", path).headers["etag"] for path in lists} == tags
         assert [server.get(path).status for path in own] == [200] * 3
         assert all(HASHES[0] in server.get(path).text for path in lists)
         run(store.deny([taken.infohash_v1], reason="a letter"))

@@ -127,6 +127,6 @@ def test_pages_are_in_the_language_of_the_visitor(site):
     page = site.get("/search?q=a%26b&type=video").text
     [link] = re.findall('href="(/language/[^"]+)"', page)
     assert site.get(link.replace("&amp;", "&")).headers["location"] == "/search?q=a%26b&type=video", "back to the page"
-    for elsewhere in ("//example.org", "https://example.org", "/\\example.org", "/search%0a", "javascript:x"):
+    for elsewhere in ("//example.org", "https://example.org", "/\\example.org", "/search%0a", "javascript:x", "/../x"):
         assert site.get(f"/language/zh?to={elsewhere}").headers["location"] == "/"
     assert site.get("/language/xx").status == 404
