@@ -14,7 +14,7 @@ from lycosa.infra.open_files import raise_open_files_limit
 from lycosa.infra.web.listening import Access, PortInUse, open_listener
 
 CONNECTIONS_MAX, CONNECTIONS_MIN = 4_000, 10
-"""Maximum number of connections; fewer if the system allows less open files, but CONNECTIONS_MIN at least. While there
+"""Maximum number of connections; fewer if the system allows fewer open files, but at least CONNECTIONS_MIN. While there
 are more, requests are answered with status 503."""
 OTHER_FILES = 200
 """Number of files and sockets that are no connections of clients."""

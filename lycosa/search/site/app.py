@@ -24,7 +24,6 @@ from urllib.parse import unquote, urlencode, urlsplit
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -37,7 +36,7 @@ from lycosa.search.core.results import Hit
 from lycosa.search.ports import DocumentIndex
 from lycosa.search.site.failure_texts import TEXTS
 from lycosa.search.site.limits import BURST, PER_MINUTE, ClientLimit
-from lycosa.search.site.responses import COMPRESSED_MIN_BYTES, Answer, conditional
+from lycosa.search.site.responses import Answer, add_compression, conditional
 
 PAGE_SIZE = 10
 PAGE_MAX = OFFSET_MAX // PAGE_SIZE
@@ -86,7 +85,7 @@ def build_site(index: DocumentIndex, *, title: str = "Lycosa", per_minute: float
         ],
         exception_handlers={HTTPException: site.http_error, Exception: site.crash},
     )
-    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES)
+    add_compression(app)
     app.add_middleware(ClientLimit, per_minute=per_minute, burst=BURST, free="/static/", too_many=site.too_many)
     app.add_middleware(SecurityHeaders)
     return app

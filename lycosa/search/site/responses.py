@@ -6,17 +6,24 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable
 
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 COMPRESSED_MIN_BYTES = 1024
 COMPRESS_LEVEL = 5
-"""Level 9 takes twice the time for 1% less."""
+"""Level 9 takes three times as long for large responses, which become 1% smaller."""
 NOT_MODIFIED = ("etag", "cache-control", "vary", "x-robots-tag")
 """The headers of a response 304."""
 _TIME_TAKEN = re.compile(rb'<span class="took">[^<]*</span>|"took_ms":[^,}]*')
 
 Answer = Callable[[Request], Awaitable[Response]]
+
+
+def add_compression(site: Starlette) -> None:
+    """Compress responses of at least COMPRESSED_MIN_BYTES."""
+    site.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
 
 
 def conditional(answer: Answer) -> Answer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -20,7 +19,7 @@ from lycosa.infra.web.pages import STATIC, SecurityHeaders, page_templates
 from lycosa.infra.web.site_processes import AnswerInProcesses, SiteProcesses
 from lycosa.search.site.app import TEMPLATES
 from lycosa.search.site.limits import BURST, PER_MINUTE, ClientLimit
-from lycosa.search.site.responses import COMPRESS_LEVEL, COMPRESSED_MIN_BYTES, Answer, conditional
+from lycosa.search.site.responses import Answer, add_compression, conditional
 from lycosa.search.site.torrents.admin.administration import Administration
 from lycosa.search.site.torrents.admin.parts import AdminParts
 from lycosa.search.site.torrents.api import TorrentApi
@@ -98,7 +97,7 @@ def build_torrent_site(
             Exception: failures.crash,
         },
     )
-    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
+    add_compression(app)
     if in_child:
         return app
     if processes is not None:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 
 from starlette.requests import Request
@@ -19,8 +20,8 @@ from lycosa.search.site.app import counted
 LANGUAGE_COOKIE = "lycosa_language"
 LANGUAGE_KEPT_S = 365 * 86_400
 TABLES = Path(__file__).parent / "languages"
-_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.\d{0,3})?)")
 TIME_MAX = 253_402_300_799  # the end of the year 9999
+_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.\d{0,3})?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,11 @@ LANGUAGES_OF_SITE = {each.code: each for each in [ENGLISH, *map(_read, sorted(TA
 
 
 def language_of(request: Request) -> Language:
-    """Return the language that the visitor chose, or the first supported one that the browser asks for."""
+    """Return the language that the visitor chose, or the supported one that the browser prefers."""
     if chosen := LANGUAGES_OF_SITE.get(request.cookies.get(LANGUAGE_COOKIE, "")):
         return chosen
-    asked = sorted(map(_asked, request.headers.get("accept-language", "")[:200].split(",")), reverse=True, key=_quality)
+    tags = request.headers.get("accept-language", "")[:200].split(",")
+    asked = sorted(map(_asked, tags), key=itemgetter(0), reverse=True)
     return next((LANGUAGES_OF_SITE[code] for quality, code in asked if quality and code in LANGUAGES_OF_SITE), ENGLISH)
 
 
@@ -87,7 +89,3 @@ def _asked(part: str) -> tuple[float, str]:
     tag, _, quality = part.partition(";")
     weight = _WEIGHT.fullmatch(quality.strip())
     return float(weight[1]) if weight else 1.0, tag.strip().lower().partition("-")[0]
-
-
-def _quality(asked: tuple[float, str]) -> float:
-    return asked[0]

@@ -41,6 +41,7 @@ PLACE = re.compile(r"/(?:[\w-][\w.-]*(?:/[\w-][\w.-]*)*)?(?:\?[^\s\\#]*)?", re.A
 NEWEST = 10
 OTHER_RELEASES = 8
 FILES_AT_ONCE_MAX = 300
+"""Maximum number of files of a page of results that are searched for words of the query without a thread."""
 SELECTS_CACHED = 512
 """Maximum number of rendered selections kept: of each filter, value and language."""
 # fmt: off
