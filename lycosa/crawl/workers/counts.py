@@ -19,7 +19,7 @@ class WorkerStatsCollector(StatsCollector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sums: dict[str, Any] = {}
+        self.sums: dict[str, tuple[Any, Any]] = {}
         self.maxima: dict[str, Any] = {}
         self.minima: dict[str, Any] = {}
         self.values: dict[str, Any] = {}
@@ -31,7 +31,8 @@ class WorkerStatsCollector(StatsCollector):
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         super().inc_value(key, count, start)
         if not self._set_again(key):
-            self.sums[key] = self.sums.get(key, 0) + count
+            start, earlier = self.sums.get(key, (start, 0))
+            self.sums[key] = (start, earlier + count)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         super().max_value(key, value)
@@ -84,8 +85,13 @@ class WorkerCounts:
 
 def add_stats(new: WorkerStats, collector: StatsCollector, stats: RunStats) -> None:
     """Add the counts of a worker to the stats of the crawl."""
-    parts = (
-        (new.sums, collector.inc_value),
+
+    def add_sum(name: str, value: tuple[Any, Any]) -> None:
+        start, count = value
+        collector.inc_value(name, count, start)
+
+    parts: tuple[tuple[dict[Any, Any], Callable[[Any, Any], None]], ...] = (
+        (new.sums, add_sum),
         (new.maxima, collector.max_value),
         (new.minima, collector.min_value),
         (new.values, collector.set_value),

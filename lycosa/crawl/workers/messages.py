@@ -191,9 +191,12 @@ class CloseCrawlRequest(Message):
 
 
 class WorkerStats(Message):
-    """The counts since the previous WorkerStats. Users choose the keys of stats, so a key may be any hashable value."""
+    """The counts since the previous WorkerStats. Users choose the keys of stats, so a key may be any hashable value.
 
-    sums: dict[Any, Any] = {}
+    A value of `sums` is the start (used if the owner has no such value yet) and what to add.
+    """
+
+    sums: dict[Any, tuple[Any, Any]] = {}
     maxima: dict[Any, Any] = {}
     minima: dict[Any, Any] = {}
     values: dict[Any, Any] = {}

@@ -156,6 +156,7 @@ def test_stats_of_workers_are_merged_by_their_kind() -> None:
         stats = WorkerStatsCollector()
         counts = WorkerCounts(stats, RunStats(0.0), lambda: 0)
         stats.inc_value("sum", number)
+        stats.inc_value("from a start", number, start=100)
         stats.max_value("most", number)
         stats.min_value("least", number)
         stats.set_value("last", number)
@@ -165,9 +166,12 @@ def test_stats_of_workers_are_merged_by_their_kind() -> None:
         stats.max_value("peak", 9)
         add_stats(counts.take(), total, run)
         stats.inc_value("sum", 10)
+        stats.inc_value("from a start", 10, start=100)
         add_stats(counts.take(), total, run)
         add_stats(counts.take(), total, run)
-    assert total.get_stats() == {"sum": 23, "most": 2, "least": 1, "last": 2, "set": 7, "peak": 9}
+    assert total.get_stats() == {
+        "sum": 23, "from a start": 123, "most": 2, "least": 1, "last": 2, "set": 7, "peak": 9
+    }  # fmt: skip
 
 
 def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:
@@ -184,7 +188,7 @@ def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:
 
 
 def test_stats_with_keys_of_any_type_are_sent() -> None:
-    stats = WorkerStats(sums={404: 1, None: 2, ("a", 1): 3, "text": 4})
+    stats = WorkerStats(sums={404: (0, 1), None: (0, 2), ("a", 1): (7, 3), "text": (0, 4.5)})
     assert msgspec.msgpack.decode(encode(stats), type=WorkerStats) == stats
 
 
