@@ -31,8 +31,8 @@ class WorkerStatsCollector(StatsCollector):
     def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
         super().inc_value(key, count, start)
         if not self._set_again(key):
-            start, earlier = self.sums.get(key, (start, 0))
-            self.sums[key] = (start, earlier + count)
+            earlier, start = self.sums.get(key, (0, start))
+            self.sums[key] = (earlier + count, start)
 
     def max_value(self, key: str, value: Any, spider: Any = None) -> None:
         super().max_value(key, value)
@@ -86,12 +86,11 @@ class WorkerCounts:
 def add_stats(new: WorkerStats, collector: StatsCollector, stats: RunStats) -> None:
     """Add the counts of a worker to the stats of the crawl."""
 
-    def add_sum(name: str, value: tuple[Any, Any]) -> None:
-        start, count = value
-        collector.inc_value(name, count, start)
+    def increase(key: str, count_and_start: tuple[Any, Any]) -> None:
+        collector.inc_value(key, *count_and_start)
 
-    parts: tuple[tuple[dict[Any, Any], Callable[[Any, Any], None]], ...] = (
-        (new.sums, add_sum),
+    parts = (
+        (new.sums, increase),
         (new.maxima, collector.max_value),
         (new.minima, collector.min_value),
         (new.values, collector.set_value),

@@ -193,7 +193,7 @@ class CloseCrawlRequest(Message):
 class WorkerStats(Message):
     """The counts since the previous WorkerStats. Users choose the keys of stats, so a key may be any hashable value.
 
-    A value of `sums` is the start (used if the owner has no such value yet) and what to add.
+    A value of `sums` is what to add, and the start to add it to if the owner has no such value yet.
     """
 
     sums: dict[Any, tuple[Any, Any]] = {}

@@ -188,7 +188,7 @@ def test_skipped_links_dropped_items_and_hints_are_sent_once() -> None:
 
 
 def test_stats_with_keys_of_any_type_are_sent() -> None:
-    stats = WorkerStats(sums={404: (0, 1), None: (0, 2), ("a", 1): (7, 3), "text": (0, 4.5)})
+    stats = WorkerStats(sums={404: (1, 0), None: (2, 0), ("a", 1): (3, 7), "text": (4.5, 0)})
     assert msgspec.msgpack.decode(encode(stats), type=WorkerStats) == stats
 
 
